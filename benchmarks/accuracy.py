@@ -1,10 +1,10 @@
-"""How well known classes are found again: adjusted Rand indices of k-means, GemClus and Pollux over five seeds.
+"""Recovery of known classes: adjusted Rand indices of k-means, GemClus and Pollux over five seeds.
 
 python benchmarks/accuracy.py [--markdown FILE]
 
 GemClus is called through its public interface, with the same objective, model, optimiser (Adam), learning
-rate, batch size and epochs as Pollux. All run on one thread: the order of sums, and with it the figures,
-would otherwise depend on the number of cores.
+rate, batch size and epochs as Pollux. All run on one thread: otherwise the order of sums, and with it the
+results, would depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples X (n, d), their classes (n,), and a kernel (n, n) where it is not the linear one."""
+    """Samples X (n, d), their classes (n,), and a kernel (n, n) if it is not the linear one."""
 
     X: NDArray[np.floating]
     classes: Labels
@@ -51,7 +51,7 @@ class Problem:
 
 
 def graph_kernel(X: NDArray[np.floating]) -> torch.Tensor:
-    """exp(−path² / (2 median²)) for the lengths of shortest paths between samples: X (n, d) → (n, n)."""
+    """exp(−path² / (2 median²)) of the shortest paths between samples: X (n, d) → (n, n)."""
     paths = ShortestPath(neighbours=7, weighted=True).bind(X)(torch.arange(len(X)))
     assert isinstance(paths, Paths)
     lengths = paths.matrix()
@@ -64,7 +64,7 @@ def by_kmeans(problem: Problem, ours: GeminiClustering, seed: int) -> Labels:
 
 
 def by_gemclus(problem: Problem, ours: GeminiClustering, seed: int) -> Labels:
-    """GemClus, set up as ours is."""
+    """Fit GemClus, configured as our estimator."""
     model = LinearMMD if ours.model == "linear" else partial(MLPMMD, n_hidden_dim=HIDDEN_UNITS)
     clustering = model(
         n_clusters=ours.n_clusters,
@@ -76,7 +76,7 @@ def by_gemclus(problem: Problem, ours: GeminiClustering, seed: int) -> Labels:
         max_iter=ours.max_epochs,
         random_state=seed,
     )
-    # GemClus computes in double precision, and takes a kernel in the place of classes.
+    # GemClus computes in double precision, and accepts a kernel in place of y.
     kernel = None if problem.kernel is None else problem.kernel.double().numpy()
     labels: Labels = clustering.fit(problem.X, kernel).labels_
     return labels
@@ -89,7 +89,7 @@ def by_pollux(problem: Problem, ours: GeminiClustering, seed: int) -> Labels:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row of the table: a problem, and our estimator for it, to which the peers are fitted out alike."""
+    """A row of the table: a problem, and our estimator for it, whose configuration the peers share."""
 
     data: str
     problem: Problem
@@ -112,7 +112,7 @@ def mean_and_deviation(values: Sequence[float], digits: int) -> str:
 
 
 def comparisons() -> Iterator[Comparison]:
-    """The rows of the table, one after the other."""
+    """Yield the rows of the table."""
     linear = GeminiClustering(
         3,
         model="linear",

@@ -2,11 +2,11 @@
 
 python benchmarks/embeddings.py [texts|photos|encode|million|map|page …]
 
-Texts are first paragraphs of docstrings, whose classes are the modules that they stand in, by the encoders that are
-installed (pollux[texts], pollux[minilm]); umap-learn, hdbscan and evoc are peers where they are installed. Values are
-adjusted Rand indices over all rows, those that HDBSCAN calls noise being a cluster of their own. Photographs are the
-10,000 test images of CIFAR-10 by EfficientNet-Lite0 (pollux[photos]), which was trained on the labels of ImageNet.
-Times are process times on one thread, and ratios of two of the same run. The page is that of ``pollux report`` for
+Texts are first paragraphs of docstrings, with their modules as classes, embedded by the encoders that are installed
+(pollux[texts], pollux[minilm]); umap-learn, hdbscan and evoc are peers if they are installed. Values are adjusted
+Rand indices over all rows, with the noise of HDBSCAN as a cluster of its own. Photographs are the 10,000 test images
+of CIFAR-10, embedded by EfficientNet-Lite0 (pollux[photos]), which was trained on the labels of ImageNet. Times are
+process times on one thread, ratios are between times of the same run. The page is that of ``pollux report`` for
 20,000 texts, opened by Chromium through playwright; its time is elapsed time.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-# Before the libraries that read it are imported.
+# Must be set before the libraries that read it are imported.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
@@ -66,7 +66,7 @@ MOST, LEAST, WORDS = 150, 20, 8
 
 
 def read_docstrings(package: str, modules: str) -> tuple[list[str], list[str]]:
-    """First paragraphs of at least eight words, and the modules that they stand in; at most 150 of each."""
+    """Return first paragraphs of at least eight words, and their modules; at most 150 of each module."""
     by_module: dict[str, list[str]] = {}
     seen: set[str] = set()
     for module in modules.split():
@@ -77,7 +77,7 @@ def read_docstrings(package: str, modules: str) -> tuple[list[str], list[str]]:
                 try:
                     every.append(importlib.import_module(found.name))
                 except (ImportError, RuntimeError):
-                    # It needs what is not installed.
+                    # It needs a package that is not installed.
                     continue
         for one in every:
             for thing in [thing for _, thing in sorted(vars(one).items())]:
@@ -100,7 +100,7 @@ def read_docstrings(package: str, modules: str) -> tuple[list[str], list[str]]:
 
 
 def methods() -> dict[str, Method]:
-    """Ours, and the peers that are installed."""
+    """Return our method and the peers that are installed."""
     found: dict[str, Method] = {
         "for_embeddings": lambda X, K, seed: GeminiClustering.for_embeddings(K, random_state=seed).fit(X).labels_,
         "KMeans(n_init=10)": lambda X, K, seed: KMeans(K, n_init=10, random_state=seed).fit_predict(X),
@@ -124,7 +124,7 @@ def methods() -> dict[str, Method]:
 
 
 def score(sets: dict[str, tuple[Array, NDArray[Any]]], seeds: int = 2) -> None:
-    """A line for each method: its mean index, that of each set, and its process time beside ours."""
+    """Print a line for each method: its mean index, that of each set, and its process time beside ours."""
     print(f"{'':20} {'mean':>6}  {'  '.join(sets)}")
     own = None
     for name, method in methods().items():
@@ -139,7 +139,7 @@ def score(sets: dict[str, tuple[Array, NDArray[Any]]], seeds: int = 2) -> None:
 
 
 def installed(*names: str) -> list[str]:
-    """Those of these encoders that are installed."""
+    """Return those of these encoders that are installed."""
     found = []
     for name in names:
         try:
@@ -174,7 +174,7 @@ def measure_photos() -> None:
 
 
 def measure_encoding() -> None:
-    """Samples a second by ``embed`` beside the bare encoder, which is given batches of the same size."""
+    """Samples per second of ``embed``, and of the bare encoder with batches of the same size."""
     texts, _ = read_docstrings("scipy", DEVELOPMENT["scipy"])
     pictures = np.random.default_rng(0).integers(0, 256, size=(64, 3, 224, 224), dtype=np.uint8)
     for name in installed("wordllama", "minilm", "efficientnet-lite0"):
@@ -211,7 +211,7 @@ def measure_million(n: int = 1_000_000, d: int = 384, K: int = 20) -> None:
 
 
 def measure_map() -> None:
-    """The map of the report: time, whether neighbours on it are neighbours, and how well they tell the class."""
+    """The map of the report: time, preservation of neighbours, and how well neighbours predict the class."""
     from sklearn.datasets import load_digits
     from sklearn.decomposition import PCA
     from sklearn.manifold import trustworthiness
@@ -242,14 +242,14 @@ def measure_map() -> None:
 
 
 def measure_page(n: int = 20_000) -> None:
-    """The report of many texts, sentences of all docstrings at hand: its size, what it asks for, when it is seen."""
+    """The report on many texts, made of docstrings: its size, its requests, and the time until it is displayed."""
     from playwright.sync_api import sync_playwright
 
     paragraphs = [
         text for sets in (HELD_OUT, DEVELOPMENT) for name in sets for text in read_docstrings(name, sets[name])[0]
     ]
     drawn = random.Random(0)
-    # Two paragraphs each, so that there are as many as are asked for and no two are the same.
+    # Two paragraphs each, so that there are enough texts and all are different.
     pairs = (f"{drawn.choice(paragraphs)} {drawn.choice(paragraphs)}" for _ in range(n + n // 100))
     texts = list(dict.fromkeys(pairs))[:n]
     with tempfile.TemporaryDirectory() as folder:

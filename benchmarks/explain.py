@@ -1,15 +1,15 @@
-"""Clusters that explain themselves, side by side with GemClus, and how true what is said of clusters is.
+"""Clusters that explain themselves, beside GemClus, and the accuracy of explanations of given clusters.
 
 python benchmarks/explain.py [--markdown FILE] [--only trees|size|rules|columns|many] [--draws N] [--peer N]
 
-Trees: ``GeminiTree`` and GemClus's ``Kauri`` of the same limits on the same standardised columns, the objective being
+Trees: ``GeminiTree`` and GemClus's ``Kauri`` with the same limits on the same standardised columns, the objective being
 Σ σ(C²) / |C| of the exact kernel, in process time. Size: 2,000 × 20 numbers beside Kauri, and 100,000 × 20, where Kauri
 would need 80 GB. Rules: k-means on the standardised columns of the development sets; ``explain`` sees one half of the
-rows, and what it says is compared with what holds in the other half; sets of few rows are halved several times, because
-one half of a hundred rows says little of the other. Columns: ``select_features`` and GemClus's ``SparseLinearMMD`` on
-draws of the Celeux sets, whose informative columns are known, as they are drawn and with standardised columns; of the
-peer as many as ``--peer`` says, because its path takes minutes on 2,000 samples. Many: breast cancer beside 100 columns
-of noise, and 50,000 × 200.
+rows, and its statements are compared with the other half; small sets are halved several times, because one half of a
+hundred rows says little about the other. Columns: ``select_features`` and GemClus's ``SparseLinearMMD`` on draws of the
+Celeux sets, whose informative columns are known, as drawn and with standardised columns; the peer only on ``--peer``
+draws, because its path takes minutes on 2,000 samples. Many: breast cancer beside 100 columns of noise, and
+50,000 × 200.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Line = tuple[str, ...]
 TREES = ("iris", "wine", "breast_cancer", "vehicle", "digits")
 KERNELS = ("linear", "rbf")
 MOST_ROWS = 4_000
-# Halvings of a set of few rows, and how many those are.
+# How often a small set is halved, and the largest number of rows of such a set.
 HALVINGS, FEW_ROWS = 8, 2_000
-# Of the Celeux sets; the peer sees fewer.
+# Draws of the Celeux sets; fewer for the peer.
 DRAWS, PEER_DRAWS = 20, 2
 
 
@@ -62,7 +62,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def trees() -> list[Line]:
-    """Objectives, agreement with the classes and times on real tables."""
+    """Objectives, agreement with the classes, and times on real tables."""
     lines: list[Line] = [("set, kernel, leaves", "objective / Kauri's", "ARI", "Kauri's", "seconds", "Kauri's")]
     scores = []
     for name in (name for name in TREES if name in table_names()):
@@ -103,12 +103,12 @@ def sizes() -> list[Line]:
 
 
 def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> tuple[list[float], float]:
-    """Fidelity, that on other rows, stated minus true precision and coverage; and seconds."""
+    """Return fidelity, that on other rows, stated minus true precision and coverage; and seconds."""
     model = make_pipeline(SimpleImputer(), StandardScaler(), KMeans(K, n_init=3, random_state=0)).fit(seen)
-    told, seconds = timed(lambda: explain(model, seen))
+    explanation, seconds = timed(lambda: explain(model, seen))
     labels = model.predict(other)
     off, weight = [], []
-    for rule in told.rules:
+    for rule in explanation.rules:
         inside, holds = labels == rule.cluster, np.ones(len(other), dtype=bool)
         for column, low, high, missing in rule.bounds:
             values = other[:, number_of(column)]
@@ -117,19 +117,19 @@ def rules_of(seen: NDArray[np.float64], other: NDArray[np.float64], K: int) -> t
             both = (holds & inside).sum()
             off.append([rule.precision - both / holds.sum(), rule.coverage - both / inside.sum()])
             weight.append(rule.size)
-    columns = [number_of(column) for column in told.feature_names]
-    on_others = float((told.tree.predict(other[:, columns]) == labels).mean())
-    return [told.fidelity, on_others, *np.average(off, axis=0, weights=weight)], seconds
+    columns = [number_of(column) for column in explanation.feature_names]
+    on_others = float((explanation.tree.predict(other[:, columns]) == labels).mean())
+    return [explanation.fidelity, on_others, *np.average(off, axis=0, weights=weight)], seconds
 
 
 def f1(selected: Any, informative: int) -> float:
-    """Of the selected columns, where the first ones are informative."""
+    """Return the F1 score of the selected columns, where the first ones are informative."""
     right = sum(int(column) < informative for column in selected)
     return 2 * right / (len(selected) + informative)
 
 
 def columns(draws: int = DRAWS, of_peer: int = PEER_DRAWS) -> list[Line]:
-    """Informative columns that are found, agreement with the classes, and times."""
+    """Informative columns that are selected, agreement with the classes, and times."""
     lines: list[Line] = [("set, method, draws", "F1", "ARI", "columns", "seconds")]
     for name, draw, informative, K in (("celeux_one", celeux_one, 5, 3), ("celeux_two", celeux_two, 2, 4)):
         for kind in ("as drawn", "standardised"):
@@ -142,7 +142,7 @@ def columns(draws: int = DRAWS, of_peer: int = PEER_DRAWS) -> list[Line]:
                 ari = float(adjusted_rand_score(y, path.best.labels_))
                 selected = path.selected
                 found["select_features"].append([f1(selected, informative), ari, len(selected), seconds])
-                # Standardised columns tell the peer no more than they tell us.
+                # Only as drawn: standardised columns would help the peer no more than they help us.
                 if seed < of_peer and kind == "as drawn":
                     peer = SparseLinearMMD(K, ovo=True, random_state=seed)
                     _, seconds = timed(lambda: peer.path(X))  # noqa: B023
@@ -156,7 +156,7 @@ def columns(draws: int = DRAWS, of_peer: int = PEER_DRAWS) -> list[Line]:
 
 
 def many_columns() -> list[Line]:
-    """Noise beside real columns, and a large table."""
+    """Columns of noise beside real ones, and a large table."""
     lines: list[Line] = [("table", "columns kept", "of noise", "ARI", "ARI of all real columns", "seconds", "GB more")]
     cancer = load_breast_cancer()
     X, y = make_blobs(50_000, 10, centers=8, random_state=0, cluster_std=2)
@@ -180,7 +180,7 @@ def many_columns() -> list[Line]:
 
 
 def rules() -> list[Line]:
-    """Fidelity, and stated minus true precision and coverage, on rows that were held back."""
+    """Fidelity, and stated minus true precision and coverage, on held-out rows."""
     lines: list[Line] = [
         ("set", "clusters", "fidelity", "on other rows", "precision off by", "coverage off by", "seconds")
     ]
@@ -200,7 +200,7 @@ def rules() -> list[Line]:
 
 
 def number_of(column: str) -> int:
-    """That of a column of an array, by its name: "column 3", or "column 3=1" where it holds zeros and ones."""
+    """Return the number of a column from its name: "column 3", or "column 3=1" if it holds zeros and ones."""
     return int(column.partition("=")[0].removeprefix("column "))
 
 

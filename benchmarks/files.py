@@ -1,4 +1,4 @@
-"""The command line on real files: how soon it answers, what a fit spends besides training, how fast rows are predicted.
+"""The command line on real files: its response time, the overhead of a fit, and the rows predicted per second.
 
 python benchmarks/files.py [--quick]
 
@@ -30,13 +30,13 @@ FEATURES = 20
 
 
 def table(rng: np.random.Generator, n: int, centres: np.ndarray) -> pa.Table:
-    """n rows around some centres."""
+    """Return n rows around random centres."""
     X = centres[rng.integers(len(centres), size=n)] + rng.normal(size=(n, FEATURES))
     return pa.table({f"x{column}": X[:, column] for column in range(FEATURES)})
 
 
 def make_files(folder: Path, millions: int) -> None:
-    """fit.csv of 100,000 rows, one.parquet of a million and all.parquet of all of them."""
+    """Write fit.csv of 100,000 rows, one.parquet of a million and all.parquet of all rows."""
     rng = np.random.default_rng(0)
     centres = 3 * rng.normal(size=(8, FEATURES))
     pyarrow.csv.write_csv(table(rng, 100_000, centres), folder / "fit.csv")
@@ -50,7 +50,7 @@ def make_files(folder: Path, millions: int) -> None:
 
 
 def run(*arguments: str, folder: Path) -> tuple[float, float, str]:
-    """Seconds, peak memory in MB and standard output of a command."""
+    """Return seconds, peak memory in MB and standard output of a command."""
     start = time.perf_counter()
     process = subprocess.Popen([POLLUX, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

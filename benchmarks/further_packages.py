@@ -1,6 +1,6 @@
-"""The packages that further tables are read from: which they are, how they are fetched, and how their files are read.
+"""The packages from which further tables are read: their names, how they are downloaded, and how their files are read.
 
-Versions and bytes are fixed. Nothing of a package is installed, imported, unpickled or executed.
+Versions and checksums are fixed. No package is installed, imported, unpickled or executed.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ PACKAGES = {
     "r-bioc-destiny": ("3.12.0-1", "deb", "da12db2ccaab8a8c0348767e948e8a71bb72bc21a5be0940d6ec3138f6d9d8b9"),
     "r-bioc-hsmmsinglecell": ("1.18.0-1", "deb", "ae4c4323c5a18f9bf37a2f493c704610622323dd195cb11f5ef121bda36ad1be"),
 }
-"""Version, kind and SHA-256 checksum of the file of each: wheels of PyPI, or sources where there are none, and packages
-of Debian 12 (bookworm) for amd64."""
+"""Version, kind and SHA-256 checksum of the file of each package: wheels of PyPI, or sources where there are none, and
+packages of Debian 12 (bookworm) for amd64."""
 
 _PATTERNS = {"whl": "{}-{}-*.whl", "tar.gz": "{}-{}.tar.gz", "deb": "{}_{}_*.deb"}
 _R = "./usr/lib/R/site-library/"
 
 
 class NotFetchedError(Exception):
-    """A package is not in the cache, and cannot be fetched here."""
+    """A package is not in the cache and cannot be downloaded."""
 
 
 def fetched(name: str, cache: Path) -> Path:
-    """The file of a package, downloaded if it is not in the cache."""
+    """Return the file of a package, downloaded if it is not in the cache."""
     version, kind, checksum = PACKAGES[name]
     pattern = _PATTERNS[kind].format(name if kind == "deb" else name.replace("-", "_"), version)
     if not list(cache.glob(pattern)):
@@ -89,7 +89,7 @@ def fetched(name: str, cache: Path) -> Path:
 
 
 def _fetch_wheel(name: str, version: str, cache: Path) -> None:
-    # The wheel for one system, whichever this is: only its data are read, and its bytes are known.
+    # Always the wheel for this one platform: only its data are read, and its checksum is fixed.
     options = ["--only-binary=:all:", "--python-version=3.11", "--platform=manylinux_2_28_x86_64", "--quiet"]
     command = [sys.executable, "-m", "pip", "download", "--no-deps", *options, f"--dest={cache}"]
     subprocess.run([*command, f"{name}=={version}"], check=True)
@@ -113,7 +113,7 @@ with command.main_context():
 
 
 def _fetch_source(name: str, version: str, cache: Path) -> None:
-    """By the parts of pip that find and fetch a file: ``pip download`` would run the code of the package."""
+    """Download a source package with pip's internal functions: ``pip download`` would run the package's code."""
     words = [name, f"{name}-{version}.tar.gz", str(cache)]
     subprocess.run([sys.executable, "-c", _FETCH_SOURCE, *words], check=True, stderr=subprocess.DEVNULL)
 
@@ -127,7 +127,7 @@ _BY = {"whl": "pip", "tar.gz": "pip", "deb": "apt-get of Debian 12 (bookworm)"}
 
 
 def contents(path: Path, files: Sequence[str]) -> list[bytes]:
-    """Files of a package; those of a package of R by their paths below its libraries."""
+    """Read files of a package; files of R packages are given by their paths below R's library folder."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
             return [wheel.read(file) for file in files]
@@ -137,7 +137,7 @@ def contents(path: Path, files: Sequence[str]) -> list[bytes]:
 
 
 def members(archive: bytes, files: Sequence[str]) -> list[bytes]:
-    """Files of a tar archive."""
+    """Read files of a tar archive."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
@@ -147,7 +147,7 @@ def members(archive: bytes, files: Sequence[str]) -> list[bytes]:
 
 
 def _data_of_debian(package: bytes) -> bytes:
-    """The archive data.tar of a .deb file: of each part comes a head of 60 bytes, with its name and length."""
+    """Return the archive data.tar of a .deb file: each part has a header of 60 bytes with its name and length."""
     at = len("!<arch>\n")
     while at < len(package):
         name, length = package[at : at + 16].decode().strip(), int(package[at + 48 : at + 58])

@@ -1,4 +1,4 @@
-"""From the files of packages to tables: a row for each sample, and a column of classes among the others."""
+"""Read tables from the files of packages: a row for each sample, with a column of classes among the others."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import r_data
 from further_packages import members
 
 CLASS = "the class"
-"""The column of classes where a file has none."""
+"""The name of the class column if the file gives none."""
 _ABSENT = ["?", "<null>", "~", "NA", ""]
 _MOST_COLUMNS = 2_000
 
 
 def _stacked(tables: Sequence[Any]) -> Any:
-    """Rows of one table after those of the other; the first part of the index says which."""
+    """Stack the rows of the tables; the first level of the index is the number of the table."""
     import pandas as pd
 
     return pd.concat(tables, keys=range(len(tables)))
 
 
 def csv(*contents: bytes, **options: Any) -> Any:
-    """The rows of files; the first line of each names the columns, unless ``header=None``."""
+    """Read CSV files; the first line of each names the columns, unless ``header=None``."""
     import pandas as pd
 
     texts = [gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content for content in contents]
@@ -36,13 +36,13 @@ def csv(*contents: bytes, **options: Any) -> Any:
 
 
 def keel(content: bytes, sep: str = ",") -> Any:
-    """The rows of a file of KEEL or of Weka: its header, if any, is in lines that begin with @."""
+    """Read a file of KEEL or Weka: its header, if any, is in lines that begin with @."""
     lines = [line for line in content.decode("latin-1").splitlines() if not line.startswith(("@", "%"))]
     return csv("\n".join(lines).encode(), header=None, sep=sep)
 
 
 def series(*contents: bytes) -> Any:
-    """The rows of .ts files: a line holds the channels of a sample, put end to end here, and its class."""
+    """Read .ts files: each line holds the channels of a sample, which are concatenated, and its class."""
     import pandas as pd
 
     tables = []
@@ -54,26 +54,26 @@ def series(*contents: bytes) -> Any:
 
 
 def array_parts(content: bytes) -> Any:
-    """An .npz file with X (n, d, 1) and y (n,) of a training and a test part."""
+    """Read an .npz file with X (n, d, 1) and y (n,) of a training and a test part."""
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
     X, y = (np.concatenate([arrays[f"{name}_train"], arrays[f"{name}_test"]]) for name in "Xy")
     return labelled(X[:, :, 0], y)
 
 
 def in_archive(content: bytes, file: str) -> Any:
-    """A file whose first column has the numbers of rows, in an archive that is a file of the package."""
+    """Read a file whose first column holds row numbers, from an archive within the package."""
     return csv(*members(content, [file]), index_col=0)
 
 
 def labelled(X: Any, y: Any) -> Any:
-    """A table of columns and classes."""
+    """Return a table of columns and classes."""
     import pandas as pd
 
     return pd.DataFrame(X).assign(**{CLASS: np.asarray(y)})
 
 
 def beside(*contents: bytes, change: Callable[[Any], NDArray[Any]] = np.asarray, **options: Any) -> Any:
-    """Files of rows, and as many of their classes, in the last column."""
+    """Read files of rows and as many files of their classes; the classes become the last column."""
     half = len(contents) // 2
     X, y = csv(*contents[:half], **options), csv(*contents[half:], **options)
     return labelled(change(X), y.iloc[:, -1])
@@ -86,7 +86,7 @@ def of_r(
     item: str | None = None,
     change: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
 ) -> Any:
-    """Objects of R, of files or, with ``item``, of the data base of a package: paths to columns and to classes."""
+    """Read objects of R from files or, with ``item``, from the database of a package; X and y are paths in them."""
     import pandas as pd
 
     if item is None:
@@ -108,18 +108,18 @@ def of_r(
 
 
 def curves_of_r(content: bytes) -> Any:
-    """Functional data of the package ddalpha: the values (n, points) of curves, and their labels."""
+    """Read functional data of the package ddalpha: the values (n, points) of curves, and their labels."""
     thing = next(iter(r_data.saved(content).value.values()))
     curves = [curve["vals"].array() for curve in thing["dataf"].value]
     return labelled(np.array(curves), [label.array()[0] for label in thing["labels"].value])
 
 
 def most_varied(X: Any) -> NDArray[np.float64]:
-    """The 2,000 columns (n, 2000) of most variance."""
+    """Return the 2,000 columns of largest variance, (n, 2000)."""
     values: NDArray[np.float64] = np.asarray(X, dtype=float)
     return values[:, np.sort(np.argsort(-np.nanvar(values, axis=0), kind="stable")[:_MOST_COLUMNS])]
 
 
 def samples_first(X: NDArray[Any]) -> NDArray[Any]:
-    """Landmarks (points, 2, n) as (n, 2·points)."""
+    """Reshape landmarks (points, 2, n) to (n, 2·points)."""
     return X.transpose(2, 0, 1).reshape(X.shape[2], -1)

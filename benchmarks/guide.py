@@ -1,21 +1,21 @@
-"""What users know and want to know, beside what others make of it: rows that fit nowhere, hints, sizes, confidence.
+"""What users know and want to know, beside other libraries: outliers, hints, sizes, confidence.
 
 python benchmarks/guide.py [--markdown FILE] [--only outliers|hints|pairs|sizes|confidence]
 
 Outliers: ROC AUC of ``score_samples`` after the recipe, beside IsolationForest and LocalOutlierFactor on standardised
-columns, and GLOSH where the package hdbscan is installed. In labelled sets one class is made rare, 3 % of the others
-(of a few hundred rows 5 %), and is what is to be found; or uniform noise between the least and the greatest value of
-each column is added. In the paper's mixture it is what its Student-t cluster has beyond the reach of a Gaussian.
+columns, and GLOSH if the package hdbscan is installed. In labelled sets one class is made rare, 3 % of the others
+(of a few hundred rows 5 %), and is to be found; or uniform noise between the minimum and the maximum of each column is
+added. In the paper's mixture the outliers are samples of the Student-t cluster beyond the reach of a Gaussian.
 
-Hints: adjusted Rand index on the rows that are not known of the development sets (up to 2,000 rows), where 1 % or 5 %
-of the rows and at least one of each class are known, the mean of five draws: the recipe without and with them,
+Hints: adjusted Rand index on the unlabelled rows of the development sets (up to 2,000 rows), where 1 % or 5 % of the
+rows and at least one of each class are labelled, the mean of five draws: the recipe without and with hints,
 LabelSpreading (neighbours), self-training of a logistic regression, and the semi-supervised clusters of fast_hdbscan
-where it is installed. Pairs: the share of 100 + 100 random pairs that hold in the end. Sizes: process
-time of assignments of 100,000 rows to 10 clusters.
+if it is installed. Pairs: the share of 100 + 100 random pairs that hold in the result. Sizes: process time of
+assignments of 100,000 rows to 10 clusters.
 
 Confidence: half of the rows of a development set are fitted and assessed. Twenty further fits, to other samples of
-them, label the other half: how often they agree with the clustering, beside the confidence and the probability that it
-gives. The expected calibration error is that of ten bins.
+them, label the other half: how often they agree with the clustering, beside its confidence and its probability. The
+expected calibration error uses ten bins.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _numbers(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def with_rare_class(name: str, rare: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
-    """Rows, which of them are of the rare class, and how many classes the others have."""
+    """Return rows, a mask of the rare class, and the number of classes of the others."""
     (X, y), rng = _numbers(name), np.random.default_rng(0)
     usual = rng.permutation(np.flatnonzero(y != rare))[:MOST_ROWS]
     few = max(5, round((0.05 if len(usual) < FEW_ROWS else 0.03) * len(usual)))
@@ -73,7 +73,7 @@ def with_rare_class(name: str, rare: int) -> tuple[NDArray[np.float64], NDArray[
 
 
 def with_noise(name: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
-    """Rows, which of them are noise, and how many classes the others have."""
+    """Return rows, a mask of the noise, and the number of classes of the others."""
     (X, y), rng = _numbers(name), np.random.default_rng(0)
     X = X[rng.permutation(len(X))[:MOST_ROWS]]
     few = max(5, round((0.05 if len(X) < FEW_ROWS else 0.03) * len(X)))
@@ -82,9 +82,9 @@ def with_noise(name: str) -> tuple[NDArray[np.float64], NDArray[np.bool_], int]:
 
 
 def outlier_sets() -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_], int]]:
-    """Rows, which of them are outliers, and how many clusters to look for."""
+    """Return rows, a mask of the outliers, and the number of clusters to find."""
     X, y = gaussian_student_mixture(random_state=0)
-    # One in a thousand samples of a Gaussian lies as far out.
+    # One in a thousand samples of a Gaussian lies that far out.
     far = (y == 3) & (np.square(X + 5).sum(1) > 2 * np.log(1_000))
     sets = {"Student-t mixture": (X, far, 4)}
     sets |= {
@@ -95,7 +95,7 @@ def outlier_sets() -> dict[str, tuple[NDArray[np.float64], NDArray[np.bool_], in
 
 def outliers() -> list[Line]:
     """ROC AUC of each method on each set."""
-    # Not a dependency of the benchmarks: it may be installed beside them.
+    # Optional: not a dependency of the benchmarks.
     hdbscan: Any = importlib.import_module("hdbscan") if importlib.util.find_spec("hdbscan") else None
     names = ["Pollux", "IsolationForest", "LOF", *(["GLOSH"] if hdbscan else [])]
     lines: list[Line] = [("set", "rows", "outliers", *names)]
@@ -122,7 +122,7 @@ def _development(name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def _known_labels(y: NDArray[np.int64], share: float, draw: int) -> NDArray[np.int64]:
-    """The classes of a share of the rows and of at least one of each class, −1 for the others."""
+    """Return the classes of a share of the rows and of at least one of each class, −1 for the others."""
     rng, known = np.random.default_rng(draw), np.full(len(y), -1)
     some = np.append(
         rng.permutation(len(y))[: int(share * len(y))], [rng.choice(np.flatnonzero(y == k)) for k in np.unique(y)]
@@ -136,8 +136,8 @@ def _self_training(Z: NDArray[np.float64], known: NDArray[np.int64]) -> NDArray[
 
 
 def hints() -> list[Line]:
-    """Mean adjusted Rand indices on rows that are not known."""
-    # Not a dependency of the benchmarks: it may be installed beside them.
+    """Mean adjusted Rand indices on unlabelled rows."""
+    # Optional: not a dependency of the benchmarks.
     fast: Any = importlib.import_module("fast_hdbscan") if importlib.util.find_spec("fast_hdbscan") else None
     others = {
         "LabelSpreading": lambda Z, known: LabelSpreading(kernel="knn", max_iter=100).fit(Z, known).transduction_,
@@ -172,7 +172,7 @@ def hints() -> list[Line]:
 
 
 def pairs() -> list[Line]:
-    """How many of 100 pairs of each kind hold, and what they change."""
+    """How many of 100 pairs of each kind hold, and how they change the score."""
     lines: list[Line] = [("set", "ARI without", "ARI with", "hold, of 200")]
     found = []
     for name in (name for name in DEVELOPMENT if name in table_names()):
@@ -208,32 +208,32 @@ def sizes() -> list[Line]:
 
 
 def calibration_error(predicted: NDArray[np.floating], agreement: NDArray[np.float64]) -> float:
-    """The mean difference of both (n,) in ten bins of what was predicted, by the rows in each."""
+    """Return the absolute difference of both (n,) in ten bins of the prediction, averaged with the rows as weights."""
     bins = np.minimum((predicted * 10).astype(int), 9)
     sums = [abs((predicted[bins == b] - agreement[bins == b]).sum()) for b in np.unique(bins)]
     return float(sum(sums) / len(predicted))
 
 
 def confidence() -> list[Line]:
-    """Expected calibration errors against the agreement of other fits on rows that were held back."""
+    """Expected calibration errors against the agreement of other fits on held-out rows."""
     lines: list[Line] = [("set", "rows", "agreement", "confidence", "error", "probability", "error")]
     found = []
     for name in (name for name in DEVELOPMENT if name in table_names()):
         (X, y), rng = _development(name), np.random.default_rng(1)
-        K, X, held = len(np.unique(y)), X[::2], X[1::2]
+        K, X, held_out = len(np.unique(y)), X[::2], X[1::2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             clustering = GeminiClustering(K, random_state=0).fit(X).assess(X)
-            labels, agreement = clustering.predict(held), np.zeros(len(held))
+            labels, agreement = clustering.predict(held_out), np.zeros(len(held_out))
             for seed in range(20):
                 some = rng.permutation(len(X))[: round(0.8 * len(X))]
-                others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held)
+                others = GeminiClustering(K, random_state=100 + seed).fit(X[some]).predict(held_out)
                 agreement += (align_labels(labels, others, K) == labels) / 20
-            predicted = clustering.predict_confidence(held), clustering.predict_proba(held).max(1)
+            predicted = clustering.predict_confidence(held_out), clustering.predict_proba(held_out).max(1)
         errors = [calibration_error(each, agreement) for each in predicted]
         sure, likely = (float(each.mean()) for each in predicted)
         found.append([agreement.mean(), sure, errors[0], likely, errors[1]])
-        lines.append((name, f"{len(held):,}", *(f"{value:.3f}" for value in found[-1])))
+        lines.append((name, f"{len(held_out):,}", *(f"{value:.3f}" for value in found[-1])))
         print(*lines[-1], file=sys.stderr, flush=True)
     return [*lines, ("mean", "", *(f"{value:.3f}" for value in np.mean(found, axis=0)))]
 

@@ -1,9 +1,9 @@
-"""Fair timing, peak memory, records and tables of results: what every benchmark shares.
+"""Fair timing, peak memory, records and tables of results, shared by all benchmarks.
 
-python benchmarks/measure.py prints one table of what results/speed records, and puts it into the pages that show it.
+python benchmarks/measure.py prints one table of the records in results/speed, and puts it into the pages that show it.
 
-Each part of a benchmark is recorded as it ends, with the commit, the day and the machine, in place of what was recorded
-of it before; a test compares the pages with the records.
+Each part of a benchmark is recorded when it ends, with commit, date and machine, and replaces its earlier record; a
+test compares the pages with the records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 Work = Callable[[], object]
-Run = Callable[[], float]  # does a work once and says how many seconds it took
+Run = Callable[[], float]  # does the work once and returns its seconds
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ROOT = Path(__file__).parents[1]
@@ -70,12 +70,12 @@ class Row:
 
 
 def significant(value: float) -> str:
-    """Three significant digits, never in scientific notation."""
+    """Format with three significant digits, never in scientific notation."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}" if value >= 1e-4 else f"{value:.6f}"
 
 
 def limit_threads(count: int) -> None:
-    """Give numpy's and torch's thread pools, here and in child processes, the same size."""
+    """Set the size of numpy's and torch's thread pools, here and in child processes."""
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(count)
     threadpool_limits(count)
@@ -83,14 +83,14 @@ def limit_threads(count: int) -> None:
 
 
 def seconds(work: Work) -> float:
-    """Wall-clock time of one call."""
+    """Return the wall-clock time of one call."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def alternate(works: Sequence[Work], *, turns: int, at_least: float = 0.0, pause: float = 0.1) -> list[float]:
-    """Median wall-clock seconds of each work when they take turns."""
+    """Return the median wall-clock seconds of each work when they take turns."""
     return take_turns([partial(seconds, work) for work in works], turns=turns, at_least=at_least, pause=pause)
 
 
@@ -102,10 +102,10 @@ def take_turns(
     pause: float = 0.1,
     summary: Callable[[list[float]], float] = statistics.median,
 ) -> list[float]:
-    """Median of the seconds that each run reports when they take turns, so that noise of the machine hits all alike.
+    """Return the median of the seconds that each run reports when they take turns, so that noise affects all alike.
 
     In its turn a run is repeated for `at_least` seconds, or done once if it is slower. The pause lets the
-    idle threads of the previous run, which spin for a while, go to sleep; the order is reversed at
+    idle threads of the previous run, which spin for a while, go to sleep; the order is reversed in
     every other turn, so that no run always follows the same one.
     """
     times: list[list[float]] = [[] for _ in runs]
@@ -121,10 +121,10 @@ def take_turns(
 
 
 def resident_bytes(field: str = "VmRSS") -> int:
-    """Memory of this process now (VmRSS) or at its peak (VmHWM).
+    """Return the memory of this process now (VmRSS) or at its peak (VmHWM).
 
-    The field is read from Linux' own table, since `ru_maxrss` survives exec: a child of a large
-    process would inherit its parent's peak.
+    It is read from /proc, since `ru_maxrss` survives exec: a child of a large process would inherit
+    its parent's peak.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
@@ -133,12 +133,12 @@ def resident_bytes(field: str = "VmRSS") -> int:
 
 
 def forget_peak() -> None:
-    """Let VmHWM start again from what is resident now."""
+    """Reset VmHWM to what is resident now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def environment(threads: int) -> str:
-    """One line on where the figures were taken."""
+    """Return a line about the machine and the versions that were measured."""
     names = ("torch", "numpy", "scikit-learn", *(["gemclus"] if find_spec("gemclus") else []))
     packages = ", ".join(f"{name} {version(name)}" for name in names)
     cores = f"{os.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
@@ -146,7 +146,7 @@ def environment(threads: int) -> str:
 
 
 def _processor() -> str:
-    """The processor by its own name, where the system tells it."""
+    """Return the name of the processor, if the system reports it."""
     table = Path("/proc/cpuinfo")
     lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -154,12 +154,12 @@ def _processor() -> str:
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
-    """What the rows have to add, one line each."""
+    """Return the notes of the rows, one line each."""
     return [f"{row.work}: {row.note}" for row in rows if row.note]
 
 
 def aligned(lines: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
-    """Cells in plain text, the first line being the header; columns stand to the right but for those in `left`."""
+    """Align cells as plain text, with the header first; columns in `left` are aligned left, others right."""
     left = set(left)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = [
@@ -173,20 +173,20 @@ def aligned(lines: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
 
 
 def piped(lines: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> str:
-    """The same cells as a table in Markdown."""
+    """Return the same cells as a Markdown table."""
     left = set(left)
     rule = ["---" if column in left else "---:" for column in range(len(lines[0]))]
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
 
 def text_table(rows: Sequence[Row]) -> str:
-    """An aligned plain-text table, followed by the notes."""
+    """Return an aligned plain-text table, followed by the notes."""
     table = aligned([HEADER, *(row.cells() for row in rows)], left=(0, len(HEADER) - 1))
     return "\n".join([table, "", *notes(rows)]).rstrip()
 
 
 def record(benchmark: str, part: str, rows: Sequence[Row], where: str) -> None:
-    """Keep the rows of a part of a benchmark in place of what was recorded of it before."""
+    """Record the rows of a part of a benchmark, in place of its earlier record."""
     path, parts = RESULTS / f"{benchmark}.json", _parts(benchmark, RESULTS)
     day = datetime.now(UTC).date().isoformat()
     parts[part] = {"commit": _commit(), "day": day, "environment": where, "rows": [asdict(row) for row in rows]}
@@ -195,14 +195,14 @@ def record(benchmark: str, part: str, rows: Sequence[Row], where: str) -> None:
 
 
 def _commit() -> str:
-    """The commit that is checked out, with a + where its files were changed."""
-    told = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "src"]]
-    head, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in told)
+    """Return the commit that is checked out, with a + if files were changed."""
+    commands = [["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "src"]]
+    head, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in commands)
     return head + "+" * bool(changed)
 
 
 def recorded(benchmark: str, folder: Path = RESULTS) -> list[Row]:
-    """All rows that are recorded of a benchmark."""
+    """Return all recorded rows of a benchmark."""
     return [Row(**row) for part in _parts(benchmark, folder).values() for row in part["rows"]]
 
 
@@ -212,7 +212,7 @@ def _parts(benchmark: str, folder: Path) -> dict[str, Any]:
 
 
 def details(benchmark: str, folder: Path = RESULTS) -> str:
-    """The table of a benchmark, and when and where each of its parts was measured, in Markdown."""
+    """Return the table of a benchmark, and when and where each of its parts was measured, as Markdown."""
     table = piped([HEADER, *(row.cells() for row in recorded(benchmark, folder))], left=(0, len(HEADER) - 1))
     stamps: dict[str, list[str]] = {}
     for name, part in _parts(benchmark, folder).items():
@@ -223,7 +223,7 @@ def details(benchmark: str, folder: Path = RESULTS) -> str:
 
 
 def overview(folder: Path = RESULTS) -> str:
-    """One table of all benchmarks, with the commit and the day of each row."""
+    """Return one table of all benchmarks, with the commit and the date of each row."""
     lines = [("benchmark", *HEADER, "commit", "day")]
     for name in BENCHMARKS:
         for part in _parts(name, folder).values():
@@ -231,7 +231,7 @@ def overview(folder: Path = RESULTS) -> str:
     return aligned(lines, left=(0, 1, 6, 7, 8))
 
 
-# The rows of README.md: what they are called there, the benchmark and the beginning of the row's own name, the peer.
+# The rows of README.md: their names there, the benchmark and the beginning of the row's own name, the peer.
 SUMMARY = (
     ("value and gradient, MMD, 8,000 rows, dense kernel", "core", "value + gradient, mmd_ova, N=8000", "GemClus"),
     ("value and gradient, Wasserstein, mean of 72 problems", "transport", "value + gradient, cold, mean", "GemClus"),
@@ -242,7 +242,7 @@ SUMMARY = (
 
 
 def summary(folder: Path = RESULTS) -> str:
-    """The table of README.md."""
+    """Return the table of README.md."""
     lines = [("Work", "Pollux", "Peer")]
     for title, benchmark, beginning, peer in SUMMARY:
         row = next(row for row in recorded(benchmark, folder) if row.work.startswith(beginning))
@@ -258,7 +258,7 @@ PAGES: dict[str, dict[str, Callable[[Path], str]]] = {
 
 
 def fill(text: str, parts: Mapping[str, str]) -> str:
-    """A page with the parts between its marks made anew; a part without marks is an error."""
+    """Return a page with the parts between its marks replaced; a part without marks is an error."""
     for name, part in parts.items():
         pattern = rf"<!-- {name}:begin -->\n.*?<!-- {name}:end -->"
         made = f"<!-- {name}:begin -->\n{part.rstrip()}\n<!-- {name}:end -->"
@@ -269,7 +269,7 @@ def fill(text: str, parts: Mapping[str, str]) -> str:
 
 
 def filled(text: str, page: str, folder: Path = RESULTS) -> str:
-    """A page with what is recorded."""
+    """Return a page with its recorded results."""
     return fill(text, {name: table(folder) for name, table in PAGES[page].items()})
 
 

@@ -1,11 +1,11 @@
-"""Nearest neighbours of many rows: ours beside other libraries, those that are installed.
+"""Nearest neighbours of many rows: this library beside others that are installed.
 
 python benchmarks/neighbours.py [--rows 60000] [--dimensions 50] [--threads 1] [--mnist]
 
-Rows are those of 50 clusters, each in a few directions of its own, or the leading principal components of MNIST. Each
-line has process and wall time, the ratio to ours of the same run, and recall@15: the share of the 15 nearest that is
-found, of 1,000 rows. The first call of pynndescent compiles it. Install what is to be compared into an environment of
-its own: pip install faiss-cpu usearch hnswlib pynndescent.
+Rows are drawn from 50 clusters, each in its own few directions, or are the leading principal components of MNIST. Each
+line has process and wall time, the ratio to ours of the same run, and recall@15: the share of the 15 nearest
+neighbours that is found, for 1,000 rows. The first call of pynndescent compiles it. Install the other libraries into a
+separate environment: pip install faiss-cpu usearch hnswlib pynndescent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workloads whose memory is measured, each alone in a process of its own.
+"""Workloads whose memory is measured, each in a process of its own.
 
 `python benchmarks/probes.py NAME N` prints one line of JSON: the fields of Measurement.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from measure import Work, forget_peak, resident_bytes, seconds
 
-if TYPE_CHECKING:  # each side is imported only where it is measured
+if TYPE_CHECKING:  # each side is imported only if it is measured
     from pollux import GeminiClustering
 
 
@@ -30,17 +30,17 @@ class Measurement:
 
 
 def in_own_process(name: str, n: int) -> Measurement:
-    """Run one probe in a fresh interpreter."""
+    """Run one probe in a new interpreter."""
     command = [sys.executable, __file__, name, str(n)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return Measurement(**json.loads(output.splitlines()[-1]))
 
 
 def measured(prepare: Callable[[int], Work], n: int, *, small: int, warm_first: bool) -> Measurement:
-    """Time and memory of `prepare(n)()`, timed after a `small` run that loads what is loaded lazily.
+    """Time and memory of `prepare(n)()`, after a `small` run that triggers lazy imports.
 
     With `warm_first` that small run comes before memory is counted: right for a single call, whose
-    own arrays are of interest. Without, lazily loaded code and the data count as memory, too.
+    own arrays are of interest. Otherwise lazily loaded code and the data count as memory, too.
     """
     if warm_first:
         prepare(small)()
@@ -56,7 +56,7 @@ def measured(prepare: Callable[[int], Work], n: int, *, small: int, warm_first: 
 
 
 def points(n: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """n standard normal points in 20 dimensions."""
+    """Return n standard normal points in 20 dimensions."""
     return np.random.default_rng(0).normal(size=(n, 20))
 
 
@@ -76,7 +76,7 @@ def tv_ovo_ours(n: int) -> Measurement:
 
 
 def tv_ovo_peer(n: int) -> Measurement:
-    """The same by GemClus."""
+    """The same with GemClus."""
     from gemclus.gemini import TVGEMINI
     from scipy.special import softmax
 
@@ -92,7 +92,7 @@ def tv_ovo_peer(n: int) -> Measurement:
 def linear_clustering(
     n_clusters: int, objective: str, *, epochs: int, batch_size: int, starts: int = 1
 ) -> GeminiClustering:
-    """Our linear model, set up as GemClus' linear models are."""
+    """Return our linear model, configured as GemClus' linear models are."""
     from pollux import GeminiClustering
 
     return GeminiClustering(
@@ -110,7 +110,7 @@ def linear_clustering(
 
 
 def epoch_ours(n: int) -> Measurement:
-    """One epoch of a linear model with MMD one-vs-all, K = 10, in batches of 500; of 1000 at a million."""
+    """One epoch of a linear model with MMD one-vs-all, K = 10, in batches of 500, or of 1000 for a million rows."""
     model = linear_clustering(10, "mmd_ova", epochs=1, batch_size=1000 if n >= 1_000_000 else 500)
 
     def prepare(n: int) -> Work:
@@ -121,7 +121,7 @@ def epoch_ours(n: int) -> Measurement:
 
 
 def epoch_peer(n: int) -> Measurement:
-    """The same by GemClus, in batches of 500."""
+    """The same with GemClus, in batches of 500."""
     from gemclus.linear import LinearMMD
 
     model = LinearMMD(n_clusters=10, max_iter=1, batch_size=500, learning_rate=1e-3, random_state=0)

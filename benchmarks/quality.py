@@ -1,4 +1,4 @@
-"""Puts what ``results/quality`` records of ``pollux bench quality`` into docs/benchmarks.md, in short into README.md.
+"""Put the records of ``pollux bench quality`` in ``results/quality`` into docs/benchmarks.md, in short into README.md.
 
 Run as ``python benchmarks/quality.py``; a test compares the pages with the records. The records themselves are made by
 the commands that the pages name.
@@ -32,12 +32,12 @@ HEADS = {
     "unseen": "unseen tables",
     "images": "MNIST test",
 }
-"""The columns of the short table, by groups of sets; others follow, by their own names."""
+"""Columns of the short table, by groups of sets; other groups follow under their own names."""
 BEGIN, END = "<!-- quality:begin -->", "<!-- quality:end -->"
 
 
 def section(folder: Path = RESULTS) -> str:
-    """The tables and figures of what is recorded in a folder, as Markdown; nothing where nothing is."""
+    """Return tables and figures of the records of a folder as Markdown; empty if there are no records."""
     records = recorded_runs(Request(out=folder))
     if not records:
         return ""
@@ -52,7 +52,7 @@ def section(folder: Path = RESULTS) -> str:
 
 
 def short(folder: Path = RESULTS) -> str:
-    """A table of all methods: the mean ARI of K-Means over each group of sets, and what others have more than it."""
+    """Return a table of all methods: the mean ARI of K-Means over each group of sets, and differences of the others."""
     records = recorded_runs(Request(out=folder))
     if not records:
         return ""
@@ -66,7 +66,7 @@ def short(folder: Path = RESULTS) -> str:
 
 
 def _cell(part: Leaderboard, method: str) -> str:
-    """The mean of a method that has nothing to be compared with, else its difference to K-Means on the same sets."""
+    """Return the mean of K-Means, or of a method without common sets; else the difference from K-Means on these."""
     aris, difference = part.aris(method), difference_to_reference(part, method)
     if not aris:
         return NOTHING
@@ -80,7 +80,7 @@ PAGES: dict[str, Callable[[Path], str]] = {"docs/benchmarks.md": section, "READM
 
 
 def filled(text: str, page: str = "docs/benchmarks.md", folder: Path = RESULTS) -> str:
-    """A page with the part between its marks made anew."""
+    """Return a page with the part between its marks replaced."""
     made = PAGES[page](folder)
     part = f"{BEGIN}\n{made}\n{END}" if made else f"{BEGIN}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", lambda _: part, text, flags=re.DOTALL)

@@ -1,7 +1,7 @@
-"""Reads data of R: saved objects, and those in the data base of a package. Nothing is executed, and R is not needed.
+"""Read data of R: saved objects, and those in the database of a package. Nothing is executed, and R is not needed.
 
-A file of objects is one object of R's serialisation, in the binary form that is the same on all machines: a number that
-says the type and whether attributes follow, then the content, then the attributes, which are a list of pairs.
+A file holds one object of R's serialisation in its portable binary form: a number that encodes the type and whether
+attributes follow, then the content, then the attributes, which are a pairlist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SYMBOL, _PAIRS, _ENVIRONMENT, _CALL, _TEXT, _S4, _REFERENCE = 1, 2, 4, 6, 9, 25
 _FUNCTIONS = {3, 5}
 _NUMBERS = {10: ">i4", 13: ">i4", 14: ">f8", 24: "u1"}
 _LISTS = {16, 19, 20}
-# The empty value, the base, empty and global environments, and arguments that are missing or without a value.
+# The null value, the base, empty and global environments, and missing or unbound arguments.
 _FIXED = {254, 253, 252, 251, 242, 241}
 _NAMESPACES = {247, 248, 249}
 _MISSING = -(2**31)
@@ -37,13 +37,13 @@ _MISSING = -(2**31)
 
 @dataclass
 class Thing:
-    """An object of R: numbers (n,), a text, a list of things, or a dict of those with names; and its attributes."""
+    """An object of R: numbers (n,), a text, a list of objects, or a dict of named ones; and its attributes."""
 
     value: Any = None
     attributes: dict[str, Thing] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Thing:
-        """A column of a frame, a part of a list or of an environment, a slot."""
+        """Return a column of a data frame, a part of a list or environment, or a slot."""
         if isinstance(self.value, dict):
             return _as_thing(self.value[name])
         if "names" in self.attributes and isinstance(self.value, list):
@@ -52,16 +52,16 @@ class Thing:
 
     @property
     def names(self) -> list[str]:
-        """Of the columns of a frame, or of the parts of a list."""
+        """The names of the columns of a data frame, or of the parts of a list."""
         return [part.value for part in self.attributes["names"].value]
 
     @property
     def is_frame(self) -> bool:
-        """Whether it is a table whose columns are of several types."""
+        """Whether it is a data frame, whose columns may have several types."""
         return "class" in self.attributes and "data.frame" in self.attributes["class"].array()
 
     def array(self) -> NDArray[Any]:
-        """(n,), or the shape that the object has; words for a factor, NaN or None for what is missing."""
+        """Return an array (n,), or of the object's shape; words for a factor, NaN or None for missing values."""
         if isinstance(self.value, list):
             return np.array([part.value for part in self.value], dtype=object)
         values = self.value
@@ -75,7 +75,7 @@ class Thing:
         return np.asarray(values)
 
     def frame(self) -> Any:
-        """The table of a data frame; columns that are tables themselves are left out."""
+        """Return a data frame as a table; columns that are tables themselves are left out."""
         import pandas as pd
 
         columns = dict(zip(self.names, self.value, strict=True))
@@ -88,7 +88,7 @@ def _as_thing(value: Any) -> Thing:
 
 
 def saved(content: bytes) -> Thing:
-    """The object of a file."""
+    """Return the object of a file."""
     for start, decompress in _COMPRESSED.items():
         if content.startswith(start):
             content = decompress(content)
@@ -97,9 +97,9 @@ def saved(content: bytes) -> Thing:
 
 
 def from_data_base(index: bytes, content: bytes, name: str) -> Thing:
-    """An object of the data base of a package, the files Rdata.rdx and Rdata.rdb."""
+    """Return an object from the database of a package, the files Rdata.rdx and Rdata.rdb."""
     offset, length = saved(index)["variables"][name].value
-    # First comes its length in four bytes, and then, unless it is zlib's, a letter for how it is compressed.
+    # It begins with its length in four bytes; unless zlib is used, a letter for the kind of compression follows.
     part = content[offset + 4 : offset + length]
     if part[:1] == b"2":
         return saved(bz2.decompress(part[1:]))
@@ -110,7 +110,7 @@ def from_data_base(index: bytes, content: bytes, name: str) -> Thing:
 
 
 class _Reader:
-    """Goes through the bytes of an object."""
+    """Reads an object from bytes."""
 
     def __init__(self, content: bytes) -> None:
         if content[:2] != b"X\n":
@@ -120,7 +120,7 @@ class _Reader:
         self.referred: list[Any] = []
 
     def all(self) -> Thing:
-        """The object that the bytes hold."""
+        """Return the object that the bytes hold."""
         version = self.whole(3)[0]
         if version == 3:
             self.take(self.whole()[0])
@@ -134,7 +134,7 @@ class _Reader:
         return struct.unpack(f">{n}i", self.take(4 * n))
 
     def item(self) -> Any:
-        """The next object; a symbol is its name."""
+        """Return the next object; a symbol is returned as its name."""
         flags = self.whole()[0]
         kind = flags & 255
         if kind in _FIXED:
@@ -151,7 +151,7 @@ class _Reader:
         if kind in (_PAIRS, _CALL):
             return Thing(self.pairs(flags))
         if kind in _FUNCTIONS:
-            # Attributes, environment, arguments and body, or what is to become an argument: not looked at.
+            # Attributes, environment, arguments and body of a function or promise: ignored.
             for _ in range(2 + bool(flags & 512) + bool(flags & 1024)):
                 self.item()
             return Thing()
@@ -178,7 +178,7 @@ class _Reader:
         raise ValueError(f"it holds an object of R of type {kind}, which is not read.")
 
     def pairs(self, flags: int) -> dict[str, Any]:
-        """The parts of a list of pairs by their names, or numbers where they have none."""
+        """Return the parts of a pairlist by their names, or by numbers if they have none."""
         found: dict[str, Any] = {}
         while flags & 255 in (_PAIRS, _CALL):
             if flags & 512:

@@ -1,9 +1,9 @@
-"""What keeping batches for several epochs does to a Wasserstein objective: its time, its value and its clusters.
+"""The effect of keeping batches for several epochs on a Wasserstein objective: its time, its value and its clusters.
 
 python benchmarks/reshuffle.py [--quick]
 
-Batches that keep their rows let the solver start from its last solution; batches that are reshuffled show the model
-other neighbourhoods. One thread, scikit-learn's digits and blobs, the mean and standard deviation over seeds.
+Batches that keep their rows let the solver start from its last solution; reshuffled batches show the model other
+neighbourhoods. One thread, scikit-learn's digits and blobs, the mean and standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def blobs() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def run(name: str, objective: str, kept: int, seeds: Sequence[int]) -> tuple[str, ...]:
-    """One line of the table."""
+    """Return one line of the table."""
     X, labels = {"digits": digits, "blobs": blobs}[name]()
     times, values, scores = [], [], []
     for seed in seeds:

@@ -1,11 +1,11 @@
-"""Many rows and several processes: what an epoch costs as rows grow, and what to plan with.
+"""Many rows and several processes: the cost of an epoch as rows grow, and a cost model for planning.
 
 python benchmarks/scale.py [--only NAME ...] [--quick] [--threads N] [--docs FILE]
 
-Every figure is taken in processes of its own; memory is the peak of such a process. Rows are Gaussian blobs of 20
+Every measurement is made in processes of its own; memory is the peak of such a process. Rows are Gaussian blobs of 20
 columns in float32, made once in a folder below the system's temporary one: 2.1 GB. The time of an epoch is that
 between the ends of two epochs of one fit, so that imports, the opening of files and the last evaluation are left out.
-Sides that are compared take turns. With --docs the tables replace what is between the marks of a Markdown file.
+Sides that are compared take turns. With --docs the tables replace the text between the marks of a Markdown file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pollux.data.shuffling import WINDOW_BYTES
 from pollux.objectives.divergences import DIVERGENCES
 from scale_probes import CLUSTERS, Found, in_own_process
 
-Side = dict[str, Any]  # what a fit that is measured is asked for
+Side = dict[str, Any]  # the parameters of a fit that is measured
 
 FEATURES, HIDDEN = 20, 100
 MODELS = ("linear", "mlp")
@@ -47,7 +47,7 @@ COST_HEADER = ("objective", "batch", "ms a step, 1 core", "messages a step", "by
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows there are, of a row group, of images, and of a batch for the cost model; how often to repeat."""
+    """Rows in total, per row group, of images, and of a batch for the cost model; and the number of repetitions."""
 
     rows: tuple[int, ...]
     group: int
@@ -59,12 +59,12 @@ class Sizes:
 
 FULL = Sizes((100_000, 1_000_000, 10_000_000), 100_000, 60_000, (500, 2000), 3, 3.0)
 QUICK = Sizes((20_000, 100_000), 10_000, 4_000, (100,), 1, 0.1)
-# Up to so many rows what is measured is short, and repeated.
+# Measurements with at most this many rows are short, and repeated.
 SHORT = 1_000_000
 
 
 def files(n: int, group: int) -> tuple[str, str]:
-    """A Parquet file in row groups, and an .npy file, of the same n rows; made where they are not there yet."""
+    """Return a Parquet file with row groups and an .npy file of the same n rows; make them if they are missing."""
     folder = Path(tempfile.gettempdir()) / "pollux-scale"
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{n}-{group}.{kind}" for kind in ("parquet", "npy")]
@@ -78,7 +78,7 @@ def files(n: int, group: int) -> tuple[str, str]:
 
 
 def make_files(parquet: Path, array: Path, n: int, group: int) -> None:
-    """A row group at a time."""
+    """Write both files, one row group at a time."""
     random = np.random.default_rng(0)
     centres = 3 * random.standard_normal((CLUSTERS, FEATURES), dtype=np.float32)
     schema = pa.schema([(f"x{column}", pa.float32()) for column in range(FEATURES)])
@@ -94,7 +94,7 @@ def make_files(parquet: Path, array: Path, n: int, group: int) -> None:
 
 
 def turns_of(sides: Sequence[Side], turns: int) -> list[list[Found]]:
-    """What fits of each kind find when they take turns, in an order that is reversed at every other turn."""
+    """Return the results of fits of each kind, which take turns; the order is reversed in every other turn."""
     found: list[list[Found]] = [[] for _ in sides]
     for turn in range(turns):
         order = range(len(sides)) if turn % 2 == 0 else reversed(range(len(sides)))
@@ -104,12 +104,12 @@ def turns_of(sides: Sequence[Side], turns: int) -> list[list[Found]]:
 
 
 def epochs(found: Sequence[Found], summary: Callable[[list[float]], float] = min) -> float:
-    """Seconds of an epoch."""
+    """Return the seconds of an epoch."""
     return summary([seconds for one in found for seconds in one["epochs"]])
 
 
 def growth(sizes: Sizes, threads: int) -> Iterator[Row]:
-    """Time for each row and peak memory of a streamed epoch, against those of the fewest rows."""
+    """Time per row and peak memory of a streamed epoch, against those with the fewest rows."""
     for model in MODELS:
         time: dict[int, float] = {}
         peak: dict[int, float] = {}
@@ -145,7 +145,7 @@ def streaming(sizes: Sizes, threads: int) -> Iterator[Row]:
 
 
 def processes(sizes: Sizes, threads: int) -> Iterator[Row]:
-    """An epoch of two processes of one thread, against one of one."""
+    """An epoch with two processes of one thread each, against one process."""
     side = {**WIDE, "n": sizes.images, "batch_size": 2000, "max_epochs": 4}
     ours, peer = map(epochs, turns_of([{**side, "processes": 2}, side], sizes.turns))
     work = f"epoch of 2 processes against 1, {sizes.images:,} × 784, MLP 784-1200-10, batch 2000"
@@ -196,9 +196,9 @@ BENCHMARKS: dict[str, Callable[[Sizes, int], Iterator[Row]]] = {
 
 
 def predicted_bytes(objective: str, geometry: str, batch: int, ranks: int = 2) -> int:
-    """What one process sends in a step, in float32; docs/planning.md has it in words.
+    """Return the bytes that one process sends in a step, in float32; docs/planning.md explains the formula.
 
-    b are its rows of the batch, K clusters, d columns, P parameters.
+    b is the number of its rows of the batch, K of clusters, d of columns, P of parameters.
     """
     name, mode = objective.split("_")
     b, K, d = batch // ranks, CLUSTERS, FEATURES
@@ -209,11 +209,11 @@ def predicted_bytes(objective: str, geometry: str, batch: int, ranks: int = 2) -
     if objective == "kl_ova":
         # p(y) and the value.
         return 4 * (K + 1) + 4 * (P + 1)
-    # Who has what, the loss, the gradient; log p(y) forwards and, for all processes, backwards.
+    # The distribution of rows, the loss, the gradient; log p(y) forwards and, for all processes, backwards.
     always = 64 + 4 + 4 * P + 4 * K + 4 * ranks * K
     rows = 8 + 4 * d * b
     if name == "wasserstein":
-        # Clusters over the samples, and as many costs as there are problems.
+        # The clusters over the samples, and one cost per problem.
         problems = K if mode == "ova" else K * (K - 1) // 2
         uniform = 4 * b if mode == "ova" else 0
         return always + rows + 4 * K * b + 4 * K * batch + uniform + 8 * problems
@@ -225,7 +225,7 @@ def predicted_bytes(objective: str, geometry: str, batch: int, ranks: int = 2) -
 
 
 def cost(sizes: Sizes) -> dict[str, Any]:
-    """The cost model: what each objective takes of one core and of the network, and what both can do."""
+    """The cost model: the time of each objective on one core and its messages, and the speed of both."""
     lines = []
     for batch in sizes.batches:
         sent = in_own_process("messages", processes=2, tasks=OBJECTIVES, batch=batch)["steps"]
@@ -251,7 +251,7 @@ def cost(sizes: Sizes) -> dict[str, Any]:
 
 
 def cost_cells(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The table of the cost model, header first."""
+    """Return the table of the cost model, header first."""
     lines = [
         (
             f"`{line['objective']}`" + (", rbf" if line["geometry"] == "rbf" else ""),
@@ -267,7 +267,7 @@ def cost_cells(found: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def cost_facts(found: dict[str, Any]) -> list[str]:
-    """What else there is to plan with."""
+    """Return further numbers for planning."""
     parquet = found["parquet"]
     return [
         f"a sum of 16 numbers over 2 processes of one machine: {significant(found['small_message'] * 1e6)} µs; "

@@ -1,4 +1,4 @@
-"""What benchmarks/scale.py measures, each alone in processes of its own.
+"""The measurements of benchmarks/scale.py, each in processes of its own.
 
 `python benchmarks/scale_probes.py '{"probe": NAME, …}'` prints one line of JSON. Below torchrun the first process does.
 """
@@ -29,7 +29,7 @@ CLUSTERS = 10
 
 
 def in_own_process(probe: str, *, threads: int = 1, processes: int = 1, cores: int = 0, **arguments: Any) -> Found:
-    """Run a probe in so many fresh interpreters of so many threads; with ``cores``, on these many only."""
+    """Run a probe in this many new interpreters with this many threads; with ``cores``, on this many cores only."""
     task = json.dumps({"probe": probe, "cores": cores, "threads": threads, **arguments})
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *(launcher if processes > 1 else []), __file__, task]
@@ -40,7 +40,7 @@ def in_own_process(probe: str, *, threads: int = 1, processes: int = 1, cores: i
 
 
 class Clock:
-    """A callback that notes when training begins, and when each epoch ends; it ends one that has had enough."""
+    """A callback that records when training begins and when each epoch ends, and stops it after ``at_most`` seconds."""
 
     def __init__(self, at_most: float = float("inf")) -> None:
         self.times: list[float] = []
@@ -59,12 +59,12 @@ class Clock:
 
     @property
     def epochs(self) -> list[float]:
-        """Seconds of each epoch but the first, which has to load and to allocate what the others find."""
+        """Seconds of each epoch but the first, which also loads and allocates."""
         return np.diff(self.times[1:]).tolist()
 
 
 def samples(source: str, held: str, n: int) -> Any:
-    """What is given to ``fit``: a file's path, the file mapped or in memory, or n rows as wide as images."""
+    """Return the input of ``fit``: a file's path, the file memory-mapped or in memory, or n rows as wide as images."""
     if held == "random":
         return blobs(n, 784)
     if held == "path":
@@ -73,7 +73,7 @@ def samples(source: str, held: str, n: int) -> Any:
 
 
 def fit(held: str, source: str = "", n: int = 0, checkpoint: bool = False, **parameters: Any) -> Found:
-    """Seconds of a whole fit and of its later epochs, and the peak memory of the process."""
+    """Return the seconds of a whole fit and of its later epochs, and the peak memory of the process."""
     from pollux import GeminiClustering, Training
     from pollux.ranks import joining
     from pollux.training import Checkpoints
@@ -95,11 +95,11 @@ def fit(held: str, source: str = "", n: int = 0, checkpoint: bool = False, **par
 
 
 def kmeans(source: str, way: str) -> Found:
-    """One pass of scikit-learn's MiniBatchKMeans over a mapped file, by ``fit`` or by ``partial_fit`` a batch."""
+    """One pass of scikit-learn's MiniBatchKMeans over a memory map, by ``fit`` or by ``partial_fit`` of batches."""
     from sklearn.cluster import MiniBatchKMeans
 
     X = np.load(source, mmap_mode="r")
-    # Else it ends before it has seen as many rows as there are.
+    # Otherwise it stops before it has seen as many rows as there are.
     model = MiniBatchKMeans(CLUSTERS, max_iter=1, n_init=1, max_no_improvement=None, random_state=0)
 
     def pass_over() -> None:
@@ -113,14 +113,14 @@ def kmeans(source: str, way: str) -> Found:
 
 
 def blobs(n: int, d: int = 20) -> NDArray[np.float32]:
-    """n rows around some centres."""
+    """Return n rows around random centres."""
     random = np.random.default_rng(0)
     centres = 3 * np.random.default_rng(1).standard_normal((CLUSTERS, d), dtype=np.float32)
     return centres[random.integers(CLUSTERS, size=n)] + random.standard_normal((n, d), dtype=np.float32)
 
 
 def step(objective: str, geometry: str, batch: int, at_most: float) -> Found:
-    """Seconds of a training step of an MLP 20-100-10 on rows that are shuffled anew each epoch: the median epoch's."""
+    """Return the seconds of a training step of an MLP 20-100-10 on reshuffled rows: those of the median epoch."""
     from pollux import GeminiClustering, Training
 
     steps = 4 if "wasserstein" in objective else 40
@@ -142,7 +142,7 @@ def step(objective: str, geometry: str, batch: int, at_most: float) -> Found:
 
 
 class Post:
-    """Counts what this process sends: messages, the bytes of their tensors and the seconds that they take, by kind."""
+    """Counts the messages that this process sends, the bytes of their tensors and their seconds, by kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -161,7 +161,7 @@ class Post:
 
 @contextmanager
 def opened_post() -> Iterator[Post]:
-    """Count the messages that are sent by torch's collectives."""
+    """Count the messages that torch's collectives send."""
     import torch.distributed as dist
 
     post, argument = Post(), {"all_reduce": 0, "all_gather": 1, "broadcast": 0}
@@ -176,9 +176,9 @@ def opened_post() -> Iterator[Post]:
 
 
 def messages(tasks: list[tuple[str, str]], batch: int) -> Found:
-    """What one process of a streamed training sends in a step, for each objective and geometry.
+    """Return what one process of a streamed training sends in a step, for each objective and geometry.
 
-    It is the difference between an epoch of twice as many steps and one of so many: what is sent around them cancels.
+    It is the difference between an epoch of twice as many steps and one of so many, so that other messages cancel.
     """
     from pollux import GeminiClustering
     from pollux.ranks import joining
@@ -198,7 +198,7 @@ def messages(tasks: list[tuple[str, str]], batch: int) -> Found:
                 random_state=0,
             )
             epochs = []
-            for steps in (few, few, 2 * few):  # the first meets the others
+            for steps in (few, few, 2 * few):  # the first one also sets up the connections
                 np.save(f"{folder}/{steps}.npy", blobs(steps * batch))
                 post.counts.clear()
                 model.fit(f"{folder}/{steps}.npy")
@@ -208,7 +208,7 @@ def messages(tasks: list[tuple[str, str]], batch: int) -> Found:
 
 
 def latency(floats: int, times: int) -> Found:
-    """Seconds of a sum over the processes."""
+    """Return the seconds of a sum over the processes."""
     import torch
 
     from pollux.ranks import joining
@@ -221,7 +221,7 @@ def latency(floats: int, times: int) -> Found:
 
 
 def decode(source: str) -> Found:
-    """Rows of a Parquet file that are read in a second, and its bytes for each."""
+    """Return the rows per second that are read from a Parquet file, and its bytes per row."""
     from pollux.data.streams import FileChunks
 
     chunks = FileChunks(source)
@@ -245,7 +245,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(task.pop("threads"))
-    # Whether a short training finds clusters is not the question.
+    # Warnings about the quality of so short a training do not matter here.
     warnings.simplefilter("ignore")
     found = PROBES[task.pop("probe")](**task)
     if os.environ.get("RANK", "0") == "0":

@@ -1,10 +1,10 @@
-"""How many clusters: ``select_n_clusters`` beside the usual ways, on data whose number is known.
+"""The number of clusters: ``select_n_clusters`` beside common methods, on data whose number is known.
 
 python benchmarks/selection.py [--seeds N] [--first SEED] [--markdown FILE]
 
 The others are scikit-learn's, on the same standardised columns: the silhouette of k-means, the BIC of Gaussian mixtures
-(which may say 1) and HDBSCAN. All choose among 1 or 2 to 12. Generated data are drawn anew for each seed. Of real
-tables, at most 1,000 rows are taken; their classes need not be clusters, so an answer is not wrong for being another.
+(which may return 1) and HDBSCAN. All choose from 1 or 2 to 12. Synthetic data are drawn anew for each seed. Of real
+tables, at most 1,000 rows are used; their classes need not be clusters, so that another answer need not be wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Data(NamedTuple):
 
 
 def blobs(random: np.random.Generator, number: int, columns: int, apart: float = 6.0) -> Rows:
-    """Round clusters whose centres are that many deviations apart or more."""
+    """Round clusters whose centres are at least ``apart`` standard deviations apart."""
     while True:
         centres = random.uniform(-12, 12, size=(number, columns))
         distances = np.linalg.norm(centres[:, None] - centres, axis=-1)[~np.eye(number, dtype=bool)]
@@ -56,7 +56,7 @@ def blobs(random: np.random.Generator, number: int, columns: int, apart: float =
 
 
 def touching(random: np.random.Generator) -> Rows:
-    """Round clusters, four deviations apart."""
+    """Round clusters, four standard deviations apart."""
     return np.array([[0, 0], [4, 0], [0, 4]])[random.integers(3, size=ROWS)] + random.normal(size=(ROWS, 2))
 
 
@@ -68,7 +68,7 @@ def unequal(random: np.random.Generator) -> Rows:
 
 
 def disc(random: np.random.Generator) -> Rows:
-    """A disc that is filled evenly."""
+    """A uniformly filled disc."""
     angle, radius = random.uniform(0, 2 * np.pi, ROWS), np.sqrt(random.uniform(size=ROWS))
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
@@ -101,7 +101,7 @@ def _seed(random: np.random.Generator) -> int:
 
 
 def all_data(seed: int) -> Iterator[Data]:
-    """What the methods are asked about."""
+    """Yield all data sets."""
     for name, draw in NOISE.items():
         yield Data("no clusters", name, draw(np.random.default_rng(seed)), 1)
     for name, (number, draw) in CLUSTERS.items():
@@ -115,13 +115,13 @@ def all_data(seed: int) -> Iterator[Data]:
 
 
 def by_silhouette(X: Rows, seed: int) -> int:
-    """The number of k-means' clusters with the best silhouette."""
+    """Return the number of clusters at which k-means has the best silhouette."""
     scores = [silhouette_score(X, KMeans(k, n_init=10, random_state=seed).fit_predict(X)) for k in CANDIDATES]
     return CANDIDATES[int(np.argmax(scores))]
 
 
 def by_bic(X: Rows, seed: int) -> int:
-    """The number of Gaussians with the best Bayesian information criterion."""
+    """Return the number of Gaussians with the best Bayesian information criterion."""
     numbers = [1, *CANDIDATES]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -130,12 +130,12 @@ def by_bic(X: Rows, seed: int) -> int:
 
 
 def by_hdbscan(X: Rows, seed: int) -> int:
-    """The number of dense groups; none count as one."""
+    """Return the number of dense groups; none counts as one."""
     return max(1, len(set(HDBSCAN(copy=True).fit_predict(X).tolist()) - {-1}))
 
 
 def ours(X: Rows, seed: int) -> int:
-    """The answer of this library."""
+    """Return the number that this library selects."""
     return select_n_clusters(X, CANDIDATES, random_state=seed).n_clusters
 
 
@@ -143,31 +143,34 @@ METHODS = {"k-means, silhouette": by_silhouette, "mixture, BIC": by_bic, "HDBSCA
 
 
 def answers(seeds: Iterable[int]) -> dict[tuple[str, str, int], dict[str, list[int]]]:
-    """All answers, by kind, name and known number of the data, and by method."""
+    """Return all answers, by kind, name and known number of the data, and by method."""
     found: dict[tuple[str, str, int], dict[str, list[int]]] = {}
     for seed in seeds:
         for data in all_data(seed):
             rows, start = StandardScaler().fit_transform(data.X), perf_counter()
-            told = found.setdefault((data.kind, data.name, data.number), {name: [] for name in METHODS})
+            by_method = found.setdefault((data.kind, data.name, data.number), {name: [] for name in METHODS})
             for name, method in METHODS.items():
-                told[name].append(method(rows, seed))
-            figures = ", ".join(f"{name} {given[-1]}" for name, given in told.items())
-            print(f"{data.name} ({data.number}): {figures}; {perf_counter() - start:.0f} s", file=sys.stderr)
+                by_method[name].append(method(rows, seed))
+            latest = ", ".join(f"{name} {given[-1]}" for name, given in by_method.items())
+            print(f"{data.name} ({data.number}): {latest}; {perf_counter() - start:.0f} s", file=sys.stderr)
     return found
 
 
 def table(found: dict[tuple[str, str, int], dict[str, list[int]]]) -> list[tuple[str, ...]]:
-    """Answers by data, and how many are the known number, by kind."""
+    """Return the answers for each data set, and for each kind how many are the known number."""
     lines = [
-        (name, str(number), *(" ".join(map(str, given)) for given in told.values()))
-        for (_, name, number), told in found.items()
+        (name, str(number), *(" ".join(map(str, given)) for given in by_method.values()))
+        for (_, name, number), by_method in found.items()
     ]
     for kind in dict.fromkeys(kind for kind, _, _ in found):
-        parts = [(number, told) for (one, _, number), told in found.items() if one == kind]
-        right = [sum(given == number for number, told in parts for given in told[name]) for name in METHODS]
-        asked = sum(len(told["Pollux"]) for _, told in parts)
+        parts = [(number, by_method) for (one, _, number), by_method in found.items() if one == kind]
+        right = [sum(given == number for number, by_method in parts for given in by_method[name]) for name in METHODS]
+        asked = sum(len(by_method["Pollux"]) for _, by_method in parts)
         lines.append((f"{kind}: the known number", f"of {asked}", *map(str, right)))
-        near = [sum(abs(given - number) <= 1 for number, told in parts for given in told[name]) for name in METHODS]
+        near = [
+            sum(abs(given - number) <= 1 for number, by_method in parts for given in by_method[name])
+            for name in METHODS
+        ]
         lines.append((f"{kind}: within one", f"of {asked}", *map(str, near)))
     return lines
 

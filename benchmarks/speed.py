@@ -1,13 +1,13 @@
-"""How long defaults and recipes take beside k-means: each row of the table in a process of its own.
+"""The time of defaults and recipes beside k-means: each row of the table in a process of its own.
 
 python benchmarks/speed.py [CASE …] [--busy]
 
-Times are process times on one thread, both sides in the same process, so that the work of others on the machine tells
-little; ratios tell most. Limits in seconds stand as the peer where a goal is one. The peer of tables is
-KMeans(n_init=10), that of the Parquet file a MiniBatchKMeans that reads it once. mnist-0 to mnist-4 need the file of
-MNIST and are left out where it is not there; gemclus and transport run rows of benchmarks/core.py and
+Times are process times on one thread, both sides in the same process, so that other work on the machine matters
+little; ratios are the most reliable. If the goal is a limit in seconds, the limit stands as the peer. The peer of
+tables is KMeans(n_init=10), that of the Parquet file a MiniBatchKMeans that reads it once. mnist-0 to mnist-4 need
+the file of MNIST and are left out without it; gemclus and transport run rows of benchmarks/core.py and
 benchmarks/transport.py. With --busy the elapsed time of fits on all threads is compared with that of the same fits
-while a process keeps each core busy. What was measured is kept in results/speed.
+while a process keeps each core busy. Results are recorded in results/speed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import sys
 
 if not {"--busy", *(f"mnist-{seed}" for seed in range(5))} & set(sys.argv):
-    # Before the libraries that read it are imported; where elapsed time counts, all threads are used.
+    # Must be set before the libraries that read it are imported; elapsed times use all threads.
     os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
@@ -49,14 +49,14 @@ OTHERS = {
 
 
 def seconds(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[float, Any]:
-    """Time of a call, and what it returns."""
+    """Return the time of a call and its result."""
     begun = clock()
     result = run()
     return clock() - begun, result
 
 
 def samples_of(name: str) -> tuple[Any, Any, int]:
-    """Rows, their classes, and how many classes: iris, digits, or so many rows of blobs."""
+    """Return rows, their classes, and the number of classes: iris, digits, or blobs with this many rows."""
     if name in ("iris", "digits"):
         X, y = (load_iris if name == "iris" else load_digits)(return_X_y=True)
     else:
@@ -65,9 +65,9 @@ def samples_of(name: str) -> tuple[Any, Any, int]:
 
 
 def table(name: str, make: Callable[..., Any], goal: float, limit: float | None = None, seeds: int = 5) -> list[Row]:
-    """A clustering beside k-means, or beside a limit of seconds; of many rows the memory too."""
+    """A clustering beside k-means, or beside a limit in seconds; for many rows also the memory."""
     X, y, K = samples_of(name)
-    # What is imported at the first call is not counted.
+    # Imports of the first call are not timed.
     make(K, max_epochs=1, random_state=0).fit(X[:100])
     KMeans(K, n_init=1, random_state=0).fit(X[:100])
     own = [seconds(partial(make(K, random_state=r).fit, X)) for r in range(seeds)]
@@ -89,7 +89,7 @@ def table(name: str, make: Callable[..., Any], goal: float, limit: float | None 
 
 
 def parquet() -> list[Row]:
-    """The recipe for a file of many rows, streamed."""
+    """The recipe on a streamed file of many rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -133,7 +133,7 @@ def mnist(seed: int) -> list[Row]:
 
 
 def select(name: str, limit: float) -> list[Row]:
-    """The number of clusters, by defaults."""
+    """The selection of the number of clusters, with defaults."""
     X, _, K = samples_of(name)
     own, found = seconds(lambda: select_n_clusters(X, random_state=0))
     note = f"finds {found.n_clusters} of {K} clusters; the peer is the limit"
@@ -141,7 +141,7 @@ def select(name: str, limit: float) -> list[Row]:
 
 
 def first_fit() -> list[Row]:
-    """Imports and the first fit of iris, each time in a fresh process."""
+    """Imports and the first fit of iris, each time in a new process."""
     own = FIRST + "from pollux import GeminiClustering; GeminiClustering(3, random_state=0).fit(X)"
     peer = FIRST + "import torch; from sklearn.cluster import KMeans; KMeans(3, n_init=10, random_state=0).fit(X)"
 
@@ -157,7 +157,7 @@ def first_fit() -> list[Row]:
 
 
 def under_load(name: str) -> list[Row]:
-    """A fit by default while a process keeps each core busy, beside the same fit without; elapsed times."""
+    """A default fit while a process keeps each core busy, beside the same fit without; elapsed times."""
     X, _, K = samples_of(name)
     fit = partial(seconds, lambda: GeminiClustering(K, random_state=0).fit(X), time.perf_counter)
     fit()

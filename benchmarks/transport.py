@@ -4,12 +4,12 @@ python benchmarks/transport.py [--only NAME ...] [--quick] [--verbose] [--cells 
 python benchmarks/transport.py --plot FILE
 
 The peer is GemClus, called through its public interface, unless a row names another; it solves each transport
-problem by one call of POT's `ot.emd2`. Where an evaluation would take the peer longer than a few seconds, its time is
-estimated from a random sample of those calls, which leaves out what else it does. Both sides compute in double
-precision, but for the training step of the network, and where both were evaluated their values must agree.
+problem by one call of POT's `ot.emd2`. If an evaluation would take the peer longer than a few seconds, its time is
+estimated from a random sample of those calls, without its other work. Both sides compute in double precision,
+except in the training step of the network, and where both were evaluated their values must agree.
 
-Work on one thread is measured by the processor time of that thread, the median over alternating calls; work on two
-threads by the clock on the wall, the fastest of alternating calls. The figures of two threads need an idle machine.
+Work on one thread is measured by the CPU time of that thread, the median over alternating calls; work on two
+threads by wall-clock time, the fastest of alternating calls. The times on two threads need an idle machine.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ MODES = ("OvA", "OvO")
 STAGES = ("early", "mid", "late")
 FEATURES = 16
 THREADS = 2
-# A peer that takes longer than the budget is estimated from so many seconds of its problems.
+# If the peer would take longer than the budget, its time is estimated from this many seconds of its problems.
 BUDGET, SAMPLE = 10.0, 3.0
-# GemClus clips predictions here, as its documentation says.
+# GemClus clips predictions at this value, according to its documentation.
 CLIPPED = 1e-12
 INK, QUIET = "#1f2933", "#616e7c"
 CURVES = {"GemClus (POT)": "#c2452d", "Pollux, cold": "#2f6fb3", "Pollux, warm": "#2a9d6f"}
@@ -87,7 +87,7 @@ class Task(NamedTuple):
         return float(value_and_gradient(self.gemini, self.logits, self.cost)[0])
 
     def anew(self) -> Task:
-        """The same with costs of which nothing is remembered yet."""
+        """Return the task with a copy of the costs, for which nothing is cached yet."""
         if isinstance(self.cost, Paths):
             return self._replace(cost=replace(self.cost, graph=self.cost.graph.copy()))
         return self._replace(cost=self.cost.clone())
@@ -96,7 +96,7 @@ class Task(NamedTuple):
         return (self.cost.matrix() if isinstance(self.cost, Paths) else self.cost).numpy()
 
     def problems(self) -> tuple[Array, Array]:
-        """The transport problems of the objective: from each row (m, n) to each row (m, n)."""
+        """Return the transport problems of the objective: from each row (m, n) to each row (m, n)."""
         prediction = self.logits.softmax(1).numpy().clip(CLIPPED)
         weights = np.ascontiguousarray((prediction / prediction.sum(0)).T)
         if self.mode == "OvA":
@@ -125,7 +125,7 @@ def timed(clock: Clock, work: Callable[[], Result]) -> tuple[float, Result]:
 
 
 class Peer:
-    """GemClus at one task; a call says how many seconds it takes, measured or estimated."""
+    """GemClus on one task; a call returns its seconds, measured or estimated."""
 
     def __init__(self, task: Task, clock: Clock, budget: float = BUDGET) -> None:
         self._clock, self._cost, self.value = clock, task.matrix(), math.nan
@@ -145,7 +145,7 @@ class Peer:
         return seconds
 
     def _estimate(self, problems: int = 0, at_least: float = 0.0) -> float:
-        """The time of all problems, from so many of them, or from as many as take so many seconds."""
+        """Estimate the time of all problems from this many of them, or from as many as take ``at_least`` seconds."""
         spent: list[float] = []
         for which in self._order:
             work = partial(ot.emd2, self._p[which], self._q[which], self._cost, log=True)
@@ -155,27 +155,27 @@ class Peer:
         return sum(spent) / len(spent) * len(self._order)
 
     def check(self, name: str, value: float) -> None:
-        """Where the peer was evaluated, both sides must have found the same value."""
+        """Assert that the value agrees with the peer's, if the peer was evaluated."""
         if not self.sampled and not abs(value - self.value) <= 1e-8 * abs(self.value):
             raise AssertionError(f"{name}: ours is {value!r}, the peer's {self.value!r}")
 
 
 def cold(task: Task, clock: Clock) -> float:
-    """Seconds for costs that were not seen before: they are checked, prepared, and all problems start from nothing."""
+    """Return the seconds for new costs, which are checked and prepared, without a warm start of any problem."""
     return timed(clock, task.anew().evaluate)[0]
 
 
 def warm(task: Task, clock: Clock) -> float:
-    """Seconds after all predictions have moved a little."""
+    """Return the seconds after all predictions have moved a little."""
     task = task.anew()
-    for _ in range(12):  # by then it is settled whether the costs are a metric
+    for _ in range(12):  # by then the check whether the costs are a metric is done
         task.evaluate()
     moved = task._replace(logits=task.logits + 0.01 * torch.randn_like(task.logits))
     return timed(clock, moved.evaluate)[0]
 
 
 def compare(task: Task, ours: Callable[[Task, Clock], float] = cold, clock: Clock = time.thread_time) -> Cell:
-    """Both sides in turns; what takes seconds is done once, what takes milliseconds in many short turns."""
+    """Time both sides alternately; what takes seconds is run once, what takes milliseconds in many short turns."""
     peer = Peer(task, clock)
     turns = 1 if peer.estimate > 1 else 3 if peer.estimate > 0.1 else 10
     runs: list[Run] = [partial(ours, task, clock), peer]
@@ -198,7 +198,7 @@ def digits(n: int) -> Array:
 
 
 def logits_of(X: Array, K: int, stage: str) -> Tensor:
-    """Logits (n, K) as a model gives them at that stage of its training."""
+    """Return logits (n, K) as a model gives them at this stage of its training."""
     random = np.random.default_rng(0)
     noise = random.standard_normal((len(X), K))
     if stage == "early":
@@ -221,21 +221,21 @@ def distances(X: Array, name: str = "euclidean") -> Tensor:
 
 
 def blob_tasks(n: int, K: int, modes: Iterable[str] = MODES, cost: str = "euclidean") -> Iterator[Task]:
-    """Every stage and mode at the same blobs."""
+    """Yield tasks of every stage and mode on the same blobs."""
     X = blobs(n, K)
     for stage, mode in product(STAGES, modes):
         yield Task(f"N={n}, K={K}, {stage}, {mode}", mode, logits_of(X, K, stage), distances(X, cost))
 
 
 def cold_grid(largest: int) -> Iterator[Cell]:
-    """Value and gradient at costs that were never seen, on one thread."""
+    """Value and gradient for new costs, on one thread."""
     for n, K in product((100, 200, 500, 1000), (3, 10, 50)):
         if n <= largest:
             yield from map(compare, blob_tasks(n, K))
 
 
 def train(n: int, K: int, mode: str, steps: int = 200) -> Cell:
-    """All steps of a full-batch training: ours at the same costs, the peer's interpolated from a few of the steps."""
+    """All steps of a full-batch training: ours with the same costs, the peer's interpolated from a few of the steps."""
     X = blobs(n, K)
     torch.manual_seed(0)
     model, inputs = nn.Linear(FEATURES, K, dtype=torch.float64), torch.from_numpy(X)
@@ -261,15 +261,15 @@ def train(n: int, K: int, mode: str, steps: int = 200) -> Cell:
 
 
 def training(sizes: Sequence[int], clusters: Sequence[int], largest: int) -> Iterator[Cell]:
-    """200 steps of Adam with a linear model, in full batches."""
+    """200 steps of Adam with a linear model, full batch."""
     for n, K, mode in product(sizes, clusters, MODES):
         if n <= largest:
-            repeated = [train(n, K, mode) for _ in range(5 if n <= 100 else 1)]  # so short that chance plays a part
+            repeated = [train(n, K, mode) for _ in range(5 if n <= 100 else 1)]  # too short for a single measurement
             yield sorted(repeated, key=lambda cell: cell.ratio)[len(repeated) // 2]
 
 
 def against_pot(steps: int, sizes: Sequence[int], largest: int) -> Iterator[Cell]:
-    """Solver beside solver, at the problems of a training: ours from its last state, POT from its last potentials."""
+    """Our solver against POT on the problems of a training: ours from its last state, POT from its last potentials."""
     for n, mode in product(sizes, MODES):
         if n > largest:
             continue
@@ -301,7 +301,7 @@ def against_pot(steps: int, sizes: Sequence[int], largest: int) -> Iterator[Cell
 
 
 def paths(ours: Callable[[Task, Clock], float], n: int) -> Iterator[Cell]:
-    """Shortest paths in a graph of neighbours; the peer's matrix of them is given."""
+    """Shortest paths in a neighbour graph; the peer gets the matrix of them precomputed."""
     for name, X in (("blobs", blobs(n, 10)), ("digits", digits(n))):
         cost = ShortestPath(neighbours=10, weighted=True).bind(X)(torch.arange(n))
         assert isinstance(cost, Paths)
@@ -310,7 +310,7 @@ def paths(ours: Callable[[Task, Clock], float], n: int) -> Iterator[Cell]:
 
 
 def two_threads(mode: str, n: int) -> Iterator[Cell]:
-    """The first solution at prepared costs: two threads are ours, one is the peer."""
+    """The first solution for prepared costs: our solver on two threads, against itself on one."""
 
     def run(task: Task, threads: int) -> float:
         ground = prepare(task.matrix())
@@ -323,7 +323,7 @@ def two_threads(mode: str, n: int) -> Iterator[Cell]:
 
 
 def squared(mode: str, n: int) -> Iterator[Cell]:
-    """Costs that are no metric, on two threads."""
+    """Costs that are not a metric, on two threads."""
     limit_threads(THREADS)
     yield from (compare(task, clock=time.perf_counter) for task in blob_tasks(n, 10, [mode], "sqeuclidean"))
 
@@ -348,9 +348,9 @@ def mlp_step(batch: int) -> Iterator[Cell]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A grid of comparisons, and the goals for the geometric mean of its ratios and for the worst of them.
+    """A grid of comparisons, and the goals for the geometric mean and for the worst of its ratios.
 
-    ``sizes`` are the number of samples that the cells are asked for, and the one of a quick run.
+    ``sizes`` are the number of samples in the cells, and in those of a quick run.
     """
 
     work: str
@@ -435,14 +435,14 @@ BENCHMARKS = {
 
 
 def random_task(n: int, K: int, mode: str) -> Task:
-    """Random predictions and distances between random samples, as in the paper's figure of times."""
+    """Random predictions, and distances between random samples, as in the paper's figure of times."""
     random = np.random.default_rng(0)
     cost = distances(random.standard_normal((n, FEATURES)))
     return Task(f"N={n}, K={K}, {mode}", mode, torch.from_numpy(random.standard_normal((n, K))), cost)
 
 
 def curves(n: int, clusters: Sequence[int], mode: str) -> dict[str, list[float]]:
-    """Seconds for each number of clusters: the peer's, ours cold, ours warm."""
+    """Return the seconds for each number of clusters: the peer's, ours cold, ours warm."""
     found: dict[str, list[float]] = {name: [] for name in CURVES}
     for K in clusters:
         task = random_task(n, K, mode)
@@ -457,7 +457,7 @@ def curves(n: int, clusters: Sequence[int], mode: str) -> dict[str, list[float]]
 
 
 def plot(file: Path, n: int, clusters: Sequence[int]) -> None:
-    """Time against the number of clusters, one-vs-all beside one-vs-one."""
+    """Plot time against the number of clusters, one-vs-all beside one-vs-one."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.8), sharey=True, layout="constrained")
@@ -478,7 +478,7 @@ def plot(file: Path, n: int, clusters: Sequence[int]) -> None:
 
 
 def listing(cells: Sequence[tuple[str, Cell]]) -> str:
-    """Every cell of every grid, as plain text."""
+    """Return every cell of every grid as plain text."""
     lines = [
         (
             name,
@@ -493,7 +493,7 @@ def listing(cells: Sequence[tuple[str, Cell]]) -> str:
 
 
 def first_calls() -> None:
-    """What is done only once in a process is nobody's time."""
+    """Warm up: work that is done once per process is not timed."""
     for mode in MODES:
         task = random_task(20, 3, mode)
         task.evaluate()
@@ -501,7 +501,7 @@ def first_calls() -> None:
 
 
 def measure(names: Sequence[str], quick: bool, verbose: bool, where: str) -> tuple[list[Row], list[tuple[str, Cell]]]:
-    """The rows of the table, and the cells behind them."""
+    """Return the rows of the table, and the cells behind them."""
     rows, every = [], []
     for number, name in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {name} ...", flush=True)

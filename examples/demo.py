@@ -2,10 +2,10 @@
 Handwritten digits, and a report of them
 ========================================
 
-Cluster scikit-learn's digits without their labels: print how it went, and write a report of it into demo/.
+Cluster scikit-learn's digits without their labels: print the result, and write a report into demo/.
 
-Nothing is chosen but the number of clusters. Images are clustered by the recipe for these: a network learns clusters
-of a graph of neighbours, and then where the boundaries between them are best drawn.
+Only the number of clusters is chosen. The recipe for images first trains a network on clusters of a neighbour graph,
+and then improves the boundaries between them.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ FOLDER = Path("demo")
 
 def main() -> None:
     digits = load_digits()
-    images, classes = digits.images[:, None], digits.target  # (1797, 1, 8, 8), and the digit that each one shows
+    images, classes = digits.images[:, None], digits.target  # (1797, 1, 8, 8), and the digit in each image
     start = perf_counter()
     clustering = GeminiClustering(n_clusters=10, random_state=0, verbose=True).fit(images)
     seconds = perf_counter() - start

@@ -20,7 +20,7 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "distributed")
 centres = np.array([[0, 0], [8, 0], [0, 8], [8, 8]], dtype=np.float32)
 X = np.repeat(centres, 5_000, axis=0) + np.random.default_rng(0).normal(size=(20_000, 2)).astype(np.float32)
 
-# gloo on CPUs, nccl for device="cuda"; an estimator notices the group. None where there is only one process.
+# gloo on CPUs, nccl for device="cuda"; estimators detect the group. None if there is only one process.
 with joining("cpu") as ranks:
     clustering = GeminiClustering(
         4,
@@ -30,7 +30,7 @@ with joining("cpu") as ranks:
         random_state=0,
         training=Training(checkpoint=folder / "checkpoints"),
     )
-    # The same rows in all processes. A path of Parquet files would be shared out by row groups.
+    # The same rows in all processes. Parquet files, given by their path, would be divided by row groups.
     clustering.fit(X)
     if ranks is None or ranks.rank == 0:
         clustering.save(folder / "model.safetensors")

@@ -2,7 +2,7 @@
 What is in each cluster?
 ========================
 
-``explain`` tells the clusters of any clustering, of Pollux or of scikit-learn, by short rules in the units of the data.
+``explain`` describes the clusters of any clustering, of Pollux or of scikit-learn, by short rules in the data's units.
 """
 
 import matplotlib.pyplot as plt
@@ -14,20 +14,20 @@ from sklearn.preprocessing import StandardScaler
 from pollux import explain
 
 # %%
-# Thirteen measurements of wines, clustered by k-means. Of each rule it is said how many of the rows for which it holds
-# are in the cluster, and how much of the cluster it covers; both are estimated on rows that it was not made from.
+# Thirteen measurements of wines, clustered by k-means. For each rule, the precision is the share of its rows that are
+# in the cluster, and the coverage the share of the cluster that it contains; both are estimated on held-out rows.
 wine = load_wine(as_frame=True).data
 clustering = make_pipeline(StandardScaler(), KMeans(3, random_state=0, n_init=10)).fit(wine)
 found = explain(clustering, wine)
 print(found)
 
 # %%
-# The tree that stands for the clustering, and how often it is right on rows that it has not seen.
+# The tree that approximates the clustering, and its accuracy on held-out rows.
 print(found.export_text())
 print(f"fidelity: {found.fidelity:.0%}")
 
 # %%
-# What each column contributes to it.
+# The contribution of each column.
 leading = {column: share for column, share in found.importances.items() if share > 0}
 figure, panel = plt.subplots(layout="constrained", figsize=(6, 2.5))
 panel.barh(list(leading)[::-1], list(leading.values())[::-1])

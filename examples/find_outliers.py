@@ -2,10 +2,10 @@
 Which rows fit in nowhere?
 ==========================
 
-Every row gets a cluster, also one that is like no other. ``score_samples`` says how well a row fits in with those of
-the training: −1 is typical, and lower is more abnormal, as in scikit-learn. ``find_outliers`` flags the lowest share.
+Every row gets a cluster, even if it is like no other. ``score_samples`` measures how well a row fits the training
+samples: −1 is typical, and lower is more abnormal, as in scikit-learn. ``find_outliers`` flags the lowest share.
 
-Here 12 strange rows are drawn evenly from a wide square around two moons.
+Here 12 outliers are drawn uniformly from a wide square around two moons.
 """
 
 import matplotlib.pyplot as plt
@@ -20,15 +20,15 @@ everything = np.concatenate([X, strange])
 clustering = GeminiClustering(2, random_state=0).fit(everything)
 
 # %%
-# The score does not ask how sure the model is: far from all samples it is as sure as among them.
+# The score is not the model's confidence: far from all samples the model is as confident as among them.
 print("probability of the likeliest cluster:", clustering.predict_proba(strange).max(1).round(2))
 print("score:", clustering.score_samples(strange).round(1))
 
 # %%
-# The share says how many rows are flagged, and you choose it: 0.03 of 412 rows are 13. Ten of them are strange rows;
-# crosses mark what is flagged. The other two strange rows fell close to a moon by chance: they score as rows there do,
-# and nothing tells them apart. In their place, three rows at the ends of the moons are flagged. Read a flag as "look at
-# this row", not as "this row is wrong". The field shows the score: the darker, the lower.
+# You choose the share of rows to flag: 0.03 of 412 rows are 13. Ten of them are outliers; crosses mark flagged rows.
+# The other two outliers fell close to a moon by chance: they score like rows there, and cannot be distinguished from
+# them. In their place, three rows at the ends of the moons are flagged. Read a flag as "look at this row", not as "this
+# row is wrong". The background shows the score: the darker, the lower.
 flagged = clustering.find_outliers(everything, 0.03)
 found, others = flagged[len(X) :].sum(), flagged[: len(X)].sum()
 print(f"{found + others} rows flagged: {found} of the 12 strange rows, and {others} others")

@@ -2,7 +2,7 @@
 What a geometry takes for a cluster
 ===================================
 
-Four data sets, four ways, one picture (written to the path given, if any).
+Four data sets, four methods, one figure (written to the path given, if any).
 """
 
 import sys
@@ -35,7 +35,7 @@ def data() -> dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]:
 
 
 def draw(axes: Axes, X: NDArray[np.float64], y: NDArray[np.int64], clustering: KMeans | GeminiClustering) -> None:
-    """Samples in the colours of their clusters, over what the model says of the rest of the plane."""
+    """Draw samples in the colours of their clusters, over the model's predictions for the rest of the plane."""
     (left, low), (right, high) = X.min(0) - 0.4, X.max(0) + 0.4
     plane = np.stack(np.meshgrid(np.linspace(left, right, 150), np.linspace(low, high, 150)), -1)
     areas = clustering.predict(plane.reshape(-1, 2)).reshape(150, 150)

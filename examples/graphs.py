@@ -5,7 +5,7 @@ Clusters that no straight line parts
 Moons, circles, and the people of a real network.
 
 W. W. Zachary: An information flow model for conflict and fission in small groups. Journal of Anthropological Research,
-1977. A karate club of 34 members broke in two: who were friends, and which of the two clubs they joined.
+1977. A karate club of 34 members split in two; the edges are friendships, the classes the two new clubs.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ GEOMETRIES: dict[str, tuple[str, str | Geometry]] = {
 
 
 def curves() -> None:
-    """An MLP may bend its boundary as it likes; the geometry says whether it is worth it."""
+    """An MLP can learn any boundary; the geometry decides which one is best."""
     print(f"{'':10}{'geometry':18}{'ARI':>6}{'new rows':>10}")
     for name, make in (("moons", moons), ("circles", circles)):
         X, y = make(400, noise=0.1, random_state=0)

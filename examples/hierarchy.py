@@ -2,8 +2,8 @@
 How clusters group into larger ones
 ===================================
 
-Six groups in three pairs. The tree merges the clusters that cost least of the objective, and its heights say how much:
-the three merges within pairs cost next to nothing.
+Six groups in three pairs. The tree merges the clusters whose merger reduces the objective least; its heights show that
+loss. The three merges within pairs cost next to nothing.
 """
 
 import matplotlib.pyplot as plt

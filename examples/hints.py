@@ -2,8 +2,8 @@
 A few labels, and pairs that belong together
 ============================================
 
-Two moons that touch are two clusters to us, but not to an objective that looks for compact ones. A few known rows tell
-it which clusters are meant: ``known`` has the number of the cluster of each row, −1 where it is not known.
+Two moons that touch are two clusters to us, but not to an objective that prefers compact ones. A few labelled rows
+show it which clusters are meant: ``known`` holds the cluster of each row, −1 if it is not known.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ panels[1].scatter(X[some, 0], X[some, 1], s=80, facecolors="none", edgecolors="b
 plt.show()
 
 # %%
-# Pairs work likewise, and what could not be kept is counted.
+# Pairs are used in the same way; violated pairs are counted.
 pairs = np.random.default_rng(1).integers(0, len(X), (60, 2))
 same = moon[pairs[:, 0]] == moon[pairs[:, 1]]
 clustering = GeminiClustering(2, random_state=0).fit(X, must_link=pairs[same], cannot_link=pairs[~same])

@@ -2,8 +2,8 @@
 How many clusters?
 ==================
 
-Nobody knows beforehand. ``select_n_clusters`` trains every candidate on subsamples and asks how often they agree, and
-whether data without clusters would have agreed as much.
+The number is usually unknown. ``select_n_clusters`` trains every candidate on subsamples, measures how often they
+agree, and whether data without clusters would agree as much.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from pollux import GeminiClustering, select_n_clusters
 from pollux.lab.datasets import blobs
 
 # %%
-# Four groups, one of them small, and beside them a cloud without any group.
+# Four groups, one of them small, and data without any groups.
 groups, _ = blobs(400, centres=[[0, 0], [4, 0], [0, 4], [6, 6]], std=0.7, random_state=0)
 cloud = np.random.default_rng(0).normal(size=(400, 2)) * [3, 1]
 

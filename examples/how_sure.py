@@ -2,8 +2,8 @@
 How sure is the model?
 ======================
 
-A clustering is a model p(y|x): it says for any point of the plane, not only for the samples, which cluster it takes it
-for and how sure it is. The entropy is largest along the boundaries.
+A clustering is a model p(y|x): for any point of the plane, not only for the samples, it predicts a cluster and its
+probability. The entropy is largest along the boundaries.
 """
 
 import matplotlib.pyplot as plt
@@ -22,6 +22,6 @@ plot_entropy_map(clustering.predict_proba, X, ax=right)
 plt.show()
 
 # %%
-# The rows to look at by hand are those whose largest probability is small.
+# Rows whose largest probability is small are worth a closer look.
 sure = clustering.predict_proba(X).max(1)
 print("least sure:", np.argsort(sure)[:5], sure[np.argsort(sure)[:5]].round(2))

@@ -22,7 +22,7 @@ def main() -> Figure:
     torch.set_num_threads(1)
     digits = load_digits()
     images = torch.from_numpy(digits.images / 16).float()[:, None]
-    # LeNet-5 reads 28 x 28 or 32 x 32 pixels: 8 x 8 grow to 24 x 24, and a margin of 2 is added.
+    # LeNet-5 needs 28 x 28 or 32 x 32 pixels: resize 8 x 8 to 24 x 24, and add a margin of 2.
     images = functional.pad(functional.interpolate(images, size=(24, 24), mode="bilinear"), (2, 2, 2, 2))
     X = images.numpy()
 

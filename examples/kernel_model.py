@@ -2,8 +2,8 @@
 A kernel model
 ==============
 
-A model that is linear in a kernel draws curved boundaries. It compares each sample with a hundred landmarks, so that
-it is of one size however many samples there are.
+A model that is linear in a kernel has curved boundaries. It compares each sample with a hundred landmarks, so that its
+size does not depend on the number of samples.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from sklearn.datasets import make_circles
 from pollux import GeminiClustering, KernelModel
 
 # %%
-# Two rings, which the kernel of their neighbour graph tells apart. A linear model cannot follow it, a kernel model can.
+# Two rings, which the kernel of their neighbour graph separates. A linear model cannot learn them, a kernel model can.
 rings, known = make_circles(400, noise=0.05, factor=0.3, random_state=0)
 models: dict[str, str | KernelModel] = {"linear": "linear", "kernel": KernelModel(landmarks=100, kernel="rbf")}
 grid = np.stack(np.meshgrid(*[np.linspace(-1.3, 1.3, 150)] * 2), -1).reshape(-1, 2)

@@ -2,8 +2,8 @@
 Watch a training
 ================
 
-Each epoch tells the objective, the clusters in use and the entropy of the predictions. A function that is called after
-each epoch sees them, and may end the training.
+Each epoch reports the objective, the clusters in use and the entropy of the predictions. A callback receives them
+after each epoch, and may stop the training.
 """
 
 from sklearn.datasets import load_digits

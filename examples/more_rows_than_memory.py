@@ -2,8 +2,8 @@
 More rows than memory holds
 ===========================
 
-A file is read as it is needed, a shuffled window at a time. The same call takes a path in place of an array, and
-nothing else changes.
+A file is read as needed, a shuffled window at a time. ``fit`` takes a path in place of an array, and nothing else
+changes.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ pq.write_table(pa.table({f"x{j}": X[:, j] for j in range(8)}), path, row_group_s
 print(f"{path.stat().st_size / 1e6:.0f} MB on disk")
 
 # %%
-# Fit from the file. ``labels_`` are predicted when they are first asked for, some rows at a time.
+# Fit from the file. ``labels_`` are predicted when they are first used, some rows at a time.
 clustering = GeminiClustering(5, model="linear", objective="mmd_ovo", batch_size=1000, max_epochs=3, random_state=0)
 clustering.fit(open_stream(path))
 print(f"{clustering.n_clusters_} clusters, adjusted Rand index {adjusted_rand_index(groups, clustering.labels_):.3f}")

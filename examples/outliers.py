@@ -3,8 +3,8 @@ Data with outliers
 ==================
 
 Three Gaussians and one Student-t distribution with heavy tails, as in the paper, and eight clusters where four suffice.
-The mutual information only asks that predictions are certain, and cuts the groups up; objectives that know how far
-samples lie apart keep closer to the groups.
+The mutual information only rewards confident predictions, and divides the groups; objectives that take the distances
+between samples into account follow the groups more closely.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 A divergence of your own
 ========================
 
-An f-divergence from its f, and one that looks at distances between samples.
+An f-divergence defined by its f, and one that uses distances between samples.
 """
 
 from sklearn.datasets import load_wine
@@ -14,7 +14,7 @@ from pollux.metrics import adjusted_rand_index
 
 
 def jensen_shannon(ratio: Tensor) -> Tensor:
-    """The f of the Jensen-Shannon divergence: convex, and f(1) = 0."""
+    """The generator f of the Jensen-Shannon divergence: convex, and f(1) = 0."""
     return (ratio * ratio.log() - (ratio + 1) * ((ratio + 1) / 2).log()) / 2
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"{'objective':32}{'linear model':>14}{'free table':>14}")
     for name, objective in OBJECTIVES.items():
         linear = GeminiClustering(3, model="linear", objective=objective, random_state=0)
-        # A free table knows nothing of X: started at random, it learns only what the divergence tells it.
+        # A free table does not see X: from a random start it learns through the divergence alone.
         free = GeminiClustering(3, model="free", init="random", objective=objective, learning_rate=0.1, random_state=0)
         scores = [adjusted_rand_index(cultivars, model.fit(X).labels_) for model in (linear, free)]
         print(f"{name:32}{scores[0]:14.2f}{scores[1]:14.2f}")

@@ -2,9 +2,9 @@
 A geometry of your own
 ======================
 
-The geometry decides what a cluster is: two moons under straight lines, kernels and a graph of neighbours.
+The geometry decides what a cluster is: two moons with Euclidean distances, kernels and a neighbour graph.
 
-The model is the same each time, and its boundary may bend as it likes. Only the notion of nearness changes.
+The model is the same each time and can learn any boundary. Only the geometry changes.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from pollux.metrics import adjusted_rand_index
 
 
 def inverse_quadratic(x: Tensor, y: Tensor) -> Tensor:
-    """A kernel of one's own: x (n, d), y (m, d) → (n, m)."""
+    """A custom kernel: x (n, d), y (m, d) → (n, m)."""
     return 1 / (1 + 10 * torch.cdist(x, y) ** 2)
 
 

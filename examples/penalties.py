@@ -2,8 +2,8 @@
 Penalties that keep a network calm
 ==================================
 
-A large network may cut through a dense region. Virtual adversarial training (VAT) asks that a small step in the worst
-direction does not change the prediction; it joins the loss with a weight.
+A large network may cut through a dense region. Virtual adversarial training (VAT) penalises changes of the prediction
+after a small step in the worst direction; it is added to the loss with a weight.
 """
 
 import matplotlib.pyplot as plt

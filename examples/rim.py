@@ -2,8 +2,8 @@
 Regularised information maximisation
 ====================================
 
-RIM maximises the mutual information of a linear model whose weights are penalised; kernel RIM does so for a model that
-is linear in a kernel. The penalty leaves clusters empty that add little.
+RIM maximises the mutual information of a linear model with a penalty on its weights; kernel RIM does so for a model
+that is linear in a kernel. The penalty leaves clusters empty that contribute little.
 """
 
 from sklearn.datasets import load_wine
@@ -19,6 +19,6 @@ for name, recipe in {"RIM": GeminiClustering.rim, "kernel RIM": GeminiClustering
     print(f"{name}: agreement with the growers {adjusted_rand_score(wine.target, clustering.labels_):.2f}")
 
 # %%
-# Of eight clusters that kernel RIM may use, it uses as many as there are growers.
+# Kernel RIM may use eight clusters, and uses as many as there are growers.
 clustering = GeminiClustering.kernel_rim(8, random_state=0).fit(wine.data)
 print(f"clusters in use: {clustering.n_clusters_}")

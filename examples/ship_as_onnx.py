@@ -2,8 +2,8 @@
 Ship the model as ONNX
 ======================
 
-A clustering ends as one file that programs in many languages run, without Python and without Pollux. It takes raw rows:
-the scaling is inside.
+A clustering can be exported to one file that programs in many languages run, without Python and without Pollux. The
+file takes raw rows: it includes the scaling.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ to_onnx(clustering, path)
 print(f"{path.stat().st_size / 1e3:.0f} kB")
 
 # %%
-# Another program reads it.
+# Load it in another program.
 session = onnxruntime.InferenceSession(path)
 outputs = dict(zip([each.name for each in session.get_outputs()], session.run(None, {"numbers": X}), strict=True))
 print({name: values.shape for name, values in outputs.items()})

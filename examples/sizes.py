@@ -2,8 +2,8 @@
 Clusters of a given size
 ========================
 
-Seats, routes and budgets have limits. ``min_size`` and ``max_size`` bound the number of rows of each cluster, and
-labels are the likeliest that obey. What the model says of each row stays what it is.
+Seats, routes and budgets have limits. ``min_size`` and ``max_size`` bound the number of rows of each cluster, and the
+labels are the most likely ones within these bounds. The predicted probabilities do not change.
 """
 
 import matplotlib.pyplot as plt
@@ -22,5 +22,5 @@ for panel, most in zip(panels, (None, 140), strict=True):
 plt.show()
 
 # %%
-# New rows are assigned among themselves.
+# New rows are assigned independently of the training rows.
 print(np.bincount(clustering.assign(X[:30], min_size=10)))

@@ -2,8 +2,8 @@
 A soft decision tree
 ====================
 
-A model whose decisions can be read: each column is cut softly while a GEMINI is maximised, and what the cuts come to
-are rules.
+An interpretable model: each column is cut softly while a GEMINI is maximised, and the combinations of the cuts are
+rules.
 """
 
 import matplotlib.pyplot as plt

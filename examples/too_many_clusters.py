@@ -2,9 +2,9 @@
 Too many clusters may be asked for
 ==================================
 
-Twelve are allowed where five groups lie. One-vs-all with a kernel leaves clusters empty that add little, one-vs-one and
-the mutual information less so. None of them says how many groups there are: that is for ``select_n_clusters``. Labels
-have no holes: clusters in use come first, by size.
+Twelve clusters are allowed, but there are five groups. One-vs-all with a kernel leaves clusters empty that contribute
+little, one-vs-one and the mutual information less so. None of them estimates the number of groups: that is for
+``select_n_clusters``. Labels have no gaps: clusters in use come first, by size.
 """
 
 import matplotlib.pyplot as plt

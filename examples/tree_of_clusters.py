@@ -2,7 +2,7 @@
 A tree of clusters
 ==================
 
-``GeminiTree`` finds clusters by questions about single columns, so that each cluster is told by a few of them.
+``GeminiTree`` finds clusters by thresholds on single columns, so that a few of them describe each cluster.
 """
 
 import matplotlib.pyplot as plt
@@ -12,15 +12,15 @@ from sklearn.metrics import adjusted_rand_score
 from pollux import GeminiTree
 
 # %%
-# Thirteen measurements of wines of three growers. Each split is the one that raises the objective most; twice as many
-# leaves as clusters are a good start.
+# Thirteen measurements of wines of three growers. Each split is the one that increases the objective most; twice as
+# many leaves as clusters are a good start.
 wine = load_wine(as_frame=True)
 tree = GeminiTree(3, preprocessing="standard", max_leaves=6).fit(wine.data)
 print(tree.export_text())
 print(f"agreement with the growers: {adjusted_rand_score(wine.target, tree.labels_):.2f}")
 
 # %%
-# The rules of each cluster, and the columns that its splits are about.
+# The rules of each cluster, and the columns that they use.
 for cluster, rules in tree.rules().items():
     print(f"cluster {cluster}: {' or '.join(rules)}")
 for column, share in zip(wine.data.columns, tree.feature_importances_, strict=True):
@@ -28,6 +28,6 @@ for column, share in zip(wine.data.columns, tree.feature_importances_, strict=Tr
         print(f"{column}: {share:.0%} of what the splits gained")
 
 # %%
-# The same as a drawing.
+# The tree as a figure.
 tree.plot_tree()
 plt.show()

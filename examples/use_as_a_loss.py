@@ -2,7 +2,7 @@
 A GEMINI as a loss
 ==================
 
-A plain torch loop, a network of one's own, and no labels.
+A plain torch training loop, your own network, and no labels.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ EPOCHS, BATCH_SIZE = 60, 300
 
 
 class Network(nn.Module):
-    """Any module will do, as long as it returns one logit for each sample and cluster."""
+    """Any module works that returns one logit for each sample and cluster."""
 
     def __init__(self, n_clusters: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Network(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    # The steps are short: threads would spend their time waiting for each other.
+    # The steps are short: on several threads most of the time would be spent on synchronisation.
     torch.set_num_threads(1)
     data, classes = load_digits(return_X_y=True)
     samples = torch.from_numpy((data / 16).astype(np.float32))
@@ -46,7 +46,7 @@ def main() -> None:
     for epoch in range(1, EPOCHS + 1):
         for (x,) in loader:
             log_p = network(x).log_softmax(-1)
-            # A GEMINI is to be maximised. Features(x) is the linear kernel, without its matrix.
+            # A GEMINI is maximised. Features(x) stands for the linear kernel, without its matrix.
             loss = -gemini(log_p, Features(x))
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

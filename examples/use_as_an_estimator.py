@@ -2,7 +2,7 @@
 A GEMINI behind scikit-learn's interface
 ========================================
 
-In a pipeline, on new rows, by partial_fit, from a file.
+In a pipeline, on new rows, with partial_fit, and from a file.
 """
 
 from pathlib import Path

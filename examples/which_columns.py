@@ -2,8 +2,8 @@
 Which columns matter?
 =====================
 
-Most tables hold columns that say nothing of the groups in them. ``select_features`` lets a penalty on the weights of
-each column grow, and keeps the smallest model that still has most of the objective.
+Most tables have columns that are unrelated to the groups. ``select_features`` increases a penalty on the weights of
+each column, and selects the smallest model that still has most of the objective.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ path = select_features(clustering, table, y=wine.target, keep=0.99)
 print(path)
 
 # %%
-# ``best`` is the clustering of the selected columns. It predicts rows of these.
+# ``best`` is the clustering of the selected columns. It predicts from these columns alone.
 everything = clustering.fit(table)
 print(f"agreement with the growers, all columns: {adjusted_rand_score(wine.target, everything.labels_):.2f}")
 print(f"the {len(path.selected)} selected ones: {adjusted_rand_score(wine.target, path.best.labels_):.2f}")

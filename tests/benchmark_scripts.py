@@ -1,4 +1,4 @@
-"""Scripts of benchmarks/, for tests of what they find and write."""
+"""Scripts of benchmarks/ as modules, to test their results and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def benchmark_script(name: str) -> ModuleType:
-    """That script as a module; it finds those beside it, as it does when it is run."""
+    """Import a script as a module; it can import its neighbours, as when it is run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
         return importlib.import_module(name)

@@ -15,7 +15,7 @@ from pollux.errors import InputError
 
 
 class Numbered(Chunks):
-    """Chunks of rows (2,) that hold their own number, and remember which of them were read."""
+    """Chunks of rows (2,) that hold their own number; records which of them were read."""
 
     dtype = np.dtype("float32")
     shape = (2,)

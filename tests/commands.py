@@ -1,4 +1,4 @@
-"""The command line, called within this process and checked."""
+"""Calls of the command line within this process, with checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def good(*arguments: object) -> Answer:
 
 
 def refused(*arguments: object, says: str = "") -> str:
-    """The complaint: one line without a traceback, after which nothing has changed."""
+    """Run a command that must fail, and return its error: one line without a traceback; no file may have changed."""
     before = tree(Path())
     answer = pollux(*arguments)
     assert answer.code == 2, answer
@@ -43,19 +43,19 @@ def summary_of(folder: Path | str) -> dict[str, Any]:
 
 
 def settings(data: Path, **changes: Any) -> Settings:
-    """Those of a quick run."""
+    """Return the settings of a quick run."""
     plain = {"model": "mlp", "objective": "mmd_ova", "scaling": "standard", "missing": "error"}
     return Settings(data=str(data), n_clusters=3, **{**plain, "max_epochs": 3, "n_init": 1, **changes})
 
 
 def read_model(folder: Path | str) -> tuple[dict[str, Any], Any]:
-    """The tensors of a run's model file, and its description as it stands there."""
+    """Return the tensors of a run's model file, and its metadata."""
     path = Path(folder) / "model.safetensors"
     return tensors.read(path, model_files.FORMAT, model_files.READABLE, "model file")
 
 
 def same_run(a: Path | str, b: Path | str) -> None:
-    """Bit for bit; but for the model file, which keeps its parts in no order."""
+    """Assert that two runs are equal, bit by bit, except for the order of the parts of the model file."""
     for name in ("clusters.csv", "run.toml"):
         assert (Path(a) / name).read_bytes() == (Path(b) / name).read_bytes()
     left, right = read_model(a), read_model(b)
@@ -65,6 +65,6 @@ def same_run(a: Path | str, b: Path | str) -> None:
 
 
 def same_rows(a: Path | str, b: Path | str) -> None:
-    """Clusters are the same, and probabilities but for the last of the four digits that are written."""
+    """Assert equal clusters, and equal probabilities up to the last of the four digits that are written."""
     left, right = (pd.read_csv(path, dtype={"name": str}) for path in (a, b))
     pd.testing.assert_frame_equal(left, right, rtol=1e-5, atol=1.01e-4)

@@ -1,6 +1,6 @@
-"""What all tests share: the same random numbers in every run, and processes that take long to start.
+"""Shared by all tests: the same random numbers in every run, and processes that are slow to start.
 
-Fixtures import what takes seconds: the process that hands out the tests to others needs none of it.
+Fixtures import slow packages themselves: the process that distributes the tests to workers needs none of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rank_processes import Team
 
 TEAMS = {2: "two", 3: "three"}
-# Files that share what takes long to start or to make: a process that others are forked from, and selections.
+# Files that share something slow to start or make: a server process to fork from, and selections.
 TOGETHER = {
     **dict.fromkeys(
         (
@@ -40,7 +40,7 @@ TOGETHER = {
     ),
     **dict.fromkeys(("test_search.py", "test_result.py"), "selection"),
 }
-# Files that take ten seconds or more: begun last, one of them would keep a worker busy when all others are idle.
+# Files that take ten seconds or more: started last, one of them would keep a worker busy while all others are idle.
 LONGEST_FIRST = (
     *("test_faults.py", "test_estimator.py", "test_checkpoints.py", "test_readme.py"),
     *("test_page.py", "test_search.py"),
@@ -50,7 +50,7 @@ LONGEST_FIRST = (
     *("test_examples.py", "test_precision.py", "test_run_data.py", "test_restarts.py", "test_starting.py"),
 )
 
-# A run of the tests finds the same as the one before it; `make test-laws` looks for problems nobody has tried yet.
+# Every run of the tests uses the same examples; `make test-laws` searches for new ones.
 settings.register_profile("new_examples", derandomize=False)
 settings.register_profile("same_examples", derandomize=True)
 settings.load_profile("same_examples")
@@ -61,9 +61,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Ctrl-C is heeded, by what tests start too, though a shell has its processes in the background ignore it.
+    """Handle Ctrl-C, here and in child processes, even if a shell started the tests in the background and ignores it.
 
-    Until all tests are known nothing is freed: what is imported stays.
+    Garbage collection is off until all tests are collected: what is imported stays in memory.
     """
     avoid_broken_amx()
     gc.disable()
@@ -72,10 +72,10 @@ def pytest_configure() -> None:
 
 
 def avoid_broken_amx() -> None:
-    """Where products of half precision end the process, have oneDNN do them without the processor's AMX unit.
+    """If half-precision products crash the process, make oneDNN compute them without the processor's AMX unit.
 
-    Some virtual machines offer AMX to programs and do not carry its instructions out. The workers of a run inherit the
-    environment of the process that starts them.
+    Some virtual machines advertise AMX but do not execute its instructions. The workers inherit the environment of the
+    process that starts them.
     """
     cpu = Path("/proc/cpuinfo")
     if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists() or "amx_tile" not in cpu.read_text(encoding="utf-8"):
@@ -88,15 +88,15 @@ def avoid_broken_amx() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Documentation has examples, tests have none: nothing here is imported once more to look for them."""
+    """Skip tests when looking for doctests: only the documentation has some, and importing tests twice takes time."""
     return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, or in any order.
+    """Sort the longest files first, or shuffle the files.
 
-    Tests of a file stay together, so that what they share is made once; the same seed shuffles all workers alike.
+    Tests of a file stay together, so that their fixtures are made once; the same seed shuffles all workers alike.
     """
     if config.getoption("shuffle") is None:
         ranks = {name: rank for rank, name in enumerate(LONGEST_FIRST)}
@@ -111,10 +111,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: the collector need not look at all of it again and again.
+    """Freeze what is imported, so that the garbage collector need not traverse it again and again.
 
-    Hypothesis runs once before: it asks the collector who refers to its random numbers, and of what is frozen it would
-    learn nothing, so that the first test of a process would fail by a warning.
+    Hypothesis must run once before: it asks the garbage collector for references to its random numbers, which does not
+    find frozen objects, so that the first test of a process would fail because of a warning.
     """
     given(none())(lambda _: None)()
     gc.collect()
@@ -124,9 +124,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def same_random_numbers() -> None:
-    """Users' modules take their first weights from torch's generator, whatever tests ran before in the process.
+    """Seed torch's generator, which initialises users' modules, so that results do not depend on earlier tests.
 
-    ``torch.manual_seed`` would keep the call, with the stack it came from, for every device that is not there.
+    ``torch.manual_seed`` would store the call, with its stack, for every device that is not available.
     """
     import torch
 
@@ -135,7 +135,7 @@ def same_random_numbers() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def without_waiting_for_the_disk() -> Iterator[None]:
-    """No test cuts the power."""
+    """Disable fsync: no test cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
@@ -143,7 +143,7 @@ def without_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def digests_that_are_made_once() -> Iterator[None]:
-    """Hypothesis takes the source of a test apart to seed it: once, and not for each of its parameters."""
+    """Cache the digest of a test's source, which Hypothesis computes for each set of parameters to seed it."""
     from hypothesis import core
 
     with pytest.MonkeyPatch.context() as patch:
@@ -154,7 +154,7 @@ def digests_that_are_made_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def parameters_that_are_named_once() -> Iterator[None]:
-    """scikit-learn takes the signature of a class apart whenever somebody asks for parameters."""
+    """Cache the parameter names of a class, which scikit-learn reads from the signature on each call."""
     from sklearn.base import BaseEstimator
 
     names = cache(BaseEstimator._get_param_names.__func__)
@@ -165,7 +165,7 @@ def parameters_that_are_named_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def fewer_folds() -> Iterator[None]:
-    """Every run of the command line looks for structure, and every report for rules: in two folds of the rows."""
+    """Use two folds in the check for structure of every command-line run, and in the rules of every report."""
     from sklearn.model_selection import KFold
 
     from pollux.inspection import structure
@@ -179,7 +179,7 @@ def fewer_folds() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def all_folds(request: pytest.FixtureRequest, fewer_folds: None) -> Iterator[None]:
-    """In all of them only where that is the subject, or what is shown to users."""
+    """Use all folds in tests of the folds themselves and of output that is shown to users."""
     from sklearn.model_selection import KFold
 
     from pollux.inspection import structure
@@ -194,7 +194,7 @@ def all_folds(request: pytest.FixtureRequest, fewer_folds: None) -> Iterator[Non
 
 @pytest.fixture(scope="module", autouse=True)
 def rough_maps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every report arranges its rows on a map: in few steps where neither reports nor what users see is the subject."""
+    """Compute the map of every report in few steps, except in tests of reports and of output that is shown to users."""
     from pollux.report import maps
 
     with pytest.MonkeyPatch.context() as patch:
@@ -230,10 +230,10 @@ def team(request: pytest.FixtureRequest) -> Team:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run in one of pytest-xdist's workers, so that what they share is made once.
+    """Run the tests of a file in one worker of pytest-xdist, so that their fixtures are made once.
 
-    Files are begun in the order of the tests, not by their number of tests. Marks of groups would say the rest too,
-    but pytest 9.2 does not show them to pytest-xdist 3.8.
+    Files are started in the order of the tests, not by their number of tests. Group marks could express this, too, but
+    pytest 9.2 does not show them to pytest-xdist 3.8.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
@@ -253,7 +253,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a table, with what it was made of beside it."""
+    """A run on a table, with its data beside it."""
     from data_files import FAST, frame, pollux, write_table
 
     folder = tmp_path_factory.mktemp("runs")
@@ -265,7 +265,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of a folder of images."""
+    """A run on a folder of images."""
     from data_files import FAST, pixels, pollux, write_images
 
     folder = tmp_path_factory.mktemp("pictures")

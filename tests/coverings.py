@@ -1,4 +1,4 @@
-"""How much is tried: all of it by ``make test-faults``, and by ``make test`` what proves most in little time."""
+"""How much is tested: everything in ``make test-faults``, the most informative part in ``make test``."""
 
 import os
 from collections.abc import Iterable
@@ -12,32 +12,32 @@ in_full = pytest.mark.skipif(not IS_FULL, reason="make test-faults runs it")
 
 
 def examples(count: int) -> int:
-    """How many random examples hypothesis tries: a fifth of them in ``make test``."""
+    """Return the number of random examples for hypothesis: a fifth of them in ``make test``."""
     return count if IS_FULL else max(1, count // 5)
 
 
 def combinations_of(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """All combinations, or such as try every value with every other."""
+    """Return all combinations, or enough to combine every value with every other."""
     lists = [list(values) for values in choices]
     return list(product(*lists)) if IS_FULL else all_pairs(*lists)
 
 
 def rotated(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """All combinations, or those of all choices but the last with the values of the last in turn."""
+    """Return all combinations, or those of all choices but the last, with the values of the last in turn."""
     *first, last = [list(values) for values in choices]
     turns = zip(product(*first), cycle(last))
     return list(product(*first, last)) if IS_FULL else [(*values, value) for values, value in turns]
 
 
 def every_other(values: Iterable[Any], first: int = 0) -> list[Any]:
-    """All values, or every other one; with ``first=1`` those that are left out without it."""
+    """Return all values, or every other one; with ``first=1`` the ones that are left out otherwise."""
     return list(values) if IS_FULL else list(values)[first::2]
 
 
 def all_pairs(*choices: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Combinations such that any two values of different choices meet in one of them (a covering array of strength 2).
+    """Return combinations that contain any two values of different choices together (a covering array of strength 2).
 
-    Found greedily, and always the same: of all combinations the first with most pairs that are still missing.
+    The search is greedy and deterministic: it takes the first combination with the most missing pairs.
     """
     lists = [list(values) for values in choices]
     places = list(combinations(range(len(lists)), 2))

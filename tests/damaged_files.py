@@ -1,7 +1,7 @@
-"""Files of data that were damaged on their way, read by a process of its own, which may die of them.
+"""Damaged data files, read in a separate process, which may crash.
 
-``python damaged_files.py NAME FIRST COUNT FOLDER`` reads so many damaged copies of a file, from this number on, and
-prints a line for each before and after.
+``python damaged_files.py NAME FIRST COUNT FOLDER`` reads COUNT damaged copies of a file, from number FIRST on, and
+prints a line before and after each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = (*TABLES, *ARRAYS, *IMAGES, *DOCUMENTS)
 
 
 def read_in_processes(name: str, count: int, folder: Path, first: int = 0) -> list[str]:
-    """What went wrong with damaged copies of a file: other errors than ours, and signals that ended a process."""
+    """Read damaged copies of a file and return what went wrong: errors other than ours, and signals."""
     faults = []
     last = first + count
     while first < last:
@@ -49,7 +49,7 @@ def read_in_processes(name: str, count: int, folder: Path, first: int = 0) -> li
 
 
 def sound_file(name: str) -> bytes:
-    """What the file holds before it is damaged."""
+    """Return the content of the file before it is damaged."""
     random = np.random.default_rng(0)
     suffix = Path(name).suffix
     file = io.BytesIO()
@@ -131,13 +131,13 @@ def _write_table(name: str, file: io.BytesIO, random: np.random.Generator) -> No
 
 
 def damage(content: bytes, random: np.random.Generator) -> bytes:
-    """A few bits flipped, bytes overwritten, a piece lost, doubled, emptied or moved, or the end cut off."""
+    """Flip bits, overwrite bytes, delete, repeat, zero or move a piece, or cut off the end."""
     found = bytearray(content)
     for _ in range(int(random.integers(1, 5))):
         start = int(random.integers(0, len(found) + 1))
         length = int(random.integers(1, 9)) if random.random() < 0.7 else int(random.integers(1, len(found) + 2))
         piece = found[start : start + length]
-        # Most damage leaves lengths as they were, so that what is read is the content.
+        # Most damage preserves lengths, so that reading gets as far as the content.
         match random.choice(7, p=[0.4, 0.15, 0.1, 0.1, 0.1, 0.1, 0.05]):
             case 0:
                 for place in random.integers(0, max(1, len(found)), int(random.integers(1, 9))):
@@ -160,7 +160,7 @@ def damage(content: bytes, random: np.random.Generator) -> bytes:
 
 
 def read_in_every_way(path: Path) -> bool:
-    """Read a file at once, in parts and in blocks, as far as each goes; whether any of it could be read."""
+    """Read a file at once, in parts and in blocks, as far as possible; return whether any of it could be read."""
     from pollux.data.sources import InMemory, open_data
     from pollux.data.streams import FileChunks
     from pollux.data.survey import Choices, learn_encoding
@@ -218,7 +218,7 @@ def main(name: str, first: int, count: int, folder: Path) -> Iterator[str]:
 if __name__ == "__main__":
     import resource
 
-    # Lengths that cannot be are an error, not a strain on the machine.
+    # Impossible lengths must raise an error, not exhaust the memory of the machine.
     resource.setrlimit(resource.RLIMIT_AS, (6_000_000_000, 6_000_000_000))
     warnings.simplefilter("ignore")
     for line in main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])):

@@ -1,4 +1,4 @@
-"""Files of data in every format, and the command line called within this process."""
+"""Data files in every format, and the command line called within this process."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FAST = ("--clusters", "3", "--objective", "mmd_ova", "--epochs", "2", "--restart
 
 
 def without_addresses(value: object) -> str:
-    """A name for a test that is the same in all processes: functions show where in memory they are."""
+    """Return a test name that is the same in all processes: the text of a function contains its address."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 class Answer(NamedTuple):
-    """What a command gave back and printed."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 def pollux(*arguments: object) -> Answer:
-    """The command line, without the seconds that a new process takes."""
+    """Run a command within this process, which saves the seconds that a new process takes."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -51,7 +51,7 @@ def pollux(*arguments: object) -> Answer:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Everything below a folder: the contents of files, and None for folders."""
+    """Return everything below a folder: the contents of files, and None for folders."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -59,7 +59,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def frame(n: int = 30, seed: int = 0) -> pd.DataFrame:
-    """Rows with names, numbers, text of few values, truth values, a constant and known classes."""
+    """Return rows with names, numbers, text of few values, booleans, a constant and known classes."""
     random = np.random.default_rng(seed)
     classes = random.integers(0, 3, n)
     return pd.DataFrame(
@@ -79,7 +79,7 @@ def frame(n: int = 30, seed: int = 0) -> pd.DataFrame:
 def delimited(
     data: pd.DataFrame, delimiter: str = ",", *, decimal: str = ".", newline: str = "\n", header: bool = True
 ) -> str:
-    """A data frame as text that gives each number back bit for bit."""
+    """Return a data frame as delimited text from which each number is read back bit by bit."""
 
     def cell(value: Any) -> str:
         if isinstance(value, float | np.floating):
@@ -96,7 +96,7 @@ def delimited(
 
 
 def write_bytes(path: Path, content: str | bytes) -> Path:
-    """Text as it is, without a change of its line ends."""
+    """Write text as it is, without converting line ends."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
@@ -126,7 +126,7 @@ TABLES: dict[str, Callable[[Path, pd.DataFrame], Any]] = {
     "file.arrow": lambda path, data: write_arrow(path, as_table(data)),
     "stream.arrow": lambda path, data: write_arrow(path, as_table(data), stream=True),
 }
-"""Ways to write a data frame, by the name of the file."""
+"""Functions that write a data frame, by the name of the file."""
 
 
 def write_table(folder: Path, name: str, data: pd.DataFrame) -> Path:
@@ -147,28 +147,28 @@ def pixels(n: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 
 def plan_table(table: Any, choices: Choices | None = None) -> TableEncoding:
-    """How to read an Arrow table in memory."""
+    """Return the encoding of an Arrow table in memory."""
     encoding, _ = learn_encoding(InMemory(table), choices)
     assert isinstance(encoding, TableEncoding)
     return encoding
 
 
 def plan_array(array: Any, choices: Choices | None = None, columns: Sequence[str] | None = None) -> ArrayEncoding:
-    """How to read rows (n, d) or images in memory."""
+    """Return the encoding of rows (n, d) or images in memory."""
     encoding, _ = learn_encoding(InMemory(array, columns), choices)
     assert isinstance(encoding, ArrayEncoding)
     return encoding
 
 
 def survey_table(path: Path, choices: Choices | None = None) -> tuple[TableEncoding, np.ndarray]:
-    """How to read tables in files, and the rows of each block that are read."""
+    """Return the encoding of tables in files, and the number of rows of each block."""
     encoding, lengths = learn_encoding(open_blocks(path), choices)
     assert isinstance(encoding, TableEncoding)
     return encoding, lengths
 
 
 def survey_array(path: Path, choices: Choices | None = None) -> tuple[ArrayEncoding, np.ndarray]:
-    """How to read an array in a file, and the rows of each block that are read."""
+    """Return the encoding of an array in a file, and the number of rows of each block."""
     encoding, lengths = learn_encoding(open_blocks(path), choices)
     assert isinstance(encoding, ArrayEncoding)
     return encoding, lengths

@@ -17,7 +17,7 @@ random = np.random.default_rng(0)
 
 
 def datasets_main(*arguments: str) -> int:
-    """``pollux datasets`` with these arguments."""
+    """Run ``pollux datasets`` with these arguments."""
     parser = argparse.ArgumentParser()
     datasets_command.add(parser.add_subparsers())
     options = parser.parse_args(["datasets", *arguments])

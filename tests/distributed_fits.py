@@ -1,4 +1,4 @@
-"""Fits that several processes do together; run in them, so without pytest."""
+"""Fits on several processes; imported by these processes, so without pytest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N, D, K = 43, 3, 4
 
 
 def rows(n: int = N) -> NDArray[np.float64]:
-    """Four blobs, so far apart that no step depends on the last digits."""
+    """Return four blobs, so far apart that no step depends on the last digits."""
     random = np.random.default_rng(0)
     centres = 3 * random.normal(size=(K, D))
     found: NDArray[np.float64] = centres[random.integers(K, size=n)] + random.normal(size=(n, D))
@@ -57,14 +57,14 @@ class Normalised(nn.Module):
 
 
 def learned(clustering: GeminiClustering) -> dict[str, Any]:
-    """What a fit has led to, as arrays."""
+    """Return the results of a fit as arrays."""
     found = {name: value.numpy() for name, value in clustering.module_.state_dict().items()}
     found["history"] = np.array([clustering.history_[name] for name in ("objective", "clusters", "entropy")])
     return {**found, "objective": np.array(clustering.objective_), "order": clustering.fitted_.order.numpy()}
 
 
 def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = False) -> dict[str, Any]:
-    """A fit on an array that all processes have."""
+    """Fit an array that all processes have."""
     if options.get("model") == "normalised":
         options = {**options, "model": Normalised()}
     X = rows()
@@ -75,7 +75,7 @@ def fit_rows(ranks: Ranks | None, options: dict[str, Any], weighted: bool = Fals
 
 @dataclass(frozen=True)
 class Uneven(Geometry):
-    """A kernel of all samples whose numbers differ from process to process, as those of other processors may."""
+    """A kernel of all samples whose values differ between processes, as they may on different processors."""
 
     kind: Kind = "kernel"
 
@@ -89,7 +89,7 @@ class Uneven(Geometry):
 
 
 def fit_unevenly(ranks: Ranks | None) -> dict[str, Any]:
-    """A fit with it."""
+    """Fit with this geometry."""
     return fit_rows(ranks, {"objective": "mmd_ova", "geometry": Uneven()})
 
 
@@ -98,13 +98,13 @@ def fit_unevenly_with_different_rows(ranks: Ranks) -> None:
 
 
 def fit_stream(ranks: Ranks | None, path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A fit on a file of which each process reads its own row groups."""
+    """Fit a file of which each process reads its own row groups."""
     fitted = estimator(**options).fit(open_stream(path, dtype="float64"))
     return {**learned(fitted), "labels": fitted.labels_}
 
 
 def fit_loader(ranks: Ranks | None, options: dict[str, Any]) -> dict[str, Any]:
-    """A fit on a loader of each process's own rows."""
+    """Fit a loader of each process's own rows."""
     X = torch.from_numpy(rows(42))
     own = X if ranks is None else X[ranks.rank :: ranks.size]
     return learned(estimator(**options).fit(DataLoader(TensorDataset(own), batch_size=7)))
@@ -113,7 +113,7 @@ def fit_loader(ranks: Ranks | None, options: dict[str, Any]) -> dict[str, Any]:
 def break_off(
     ranks: Ranks | None, folder: str, options: dict[str, Any], every: str = "3 steps", epochs: int = 3
 ) -> None:
-    """A fit that ends in its third epoch, or another, and leaves checkpoints."""
+    """Start a fit that is interrupted in an epoch, by default the third, and leaves checkpoints."""
 
     class BrokenError(Exception):
         pass
@@ -127,14 +127,14 @@ def break_off(
 
 
 def fit_in_two_parts(ranks: Ranks, folder: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fit that was broken off and went on from its checkpoint, and one that was not."""
+    """Return an uninterrupted fit, and one that was interrupted and resumed from its checkpoint."""
     whole = fit_rows(ranks, options)
     break_off(ranks, folder, options)
     return whole, fit_rows(ranks, {**options, "checkpoint": Checkpoints(folder)})
 
 
 class Together(Batches):
-    """The batches of all processes as one, in a single process: those that they share out."""
+    """The batches of all processes as one, in a single process."""
 
     def __init__(self, problem: StreamProblem, stream: Stream, size: int, batch_size: int) -> None:
         self._problem, self._chunks = problem, stream.chunks.subdivided(size)
@@ -159,17 +159,17 @@ class Together(Batches):
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no state."""
 
 
 def seeds(ranks: Ranks) -> float:
-    """Without a seed all processes must draw the same one."""
+    """Fit without a seed: all processes must draw the same one."""
     fitted = estimator(random_state=None, max_epochs=1).fit(rows())
     return float(next(fitted.module_.parameters()).sum())
 
 
 def assess_in_the_first(ranks: Ranks) -> float:
-    """Others wait for nothing."""
+    """Assess in the first process: the others need not wait."""
     clustering = estimator(max_epochs=1).fit(rows())
     return 1.0 if ranks.rank else float(clustering.assess(rows(), n_fits=2).confidence_.max())
 

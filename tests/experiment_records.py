@@ -1,4 +1,4 @@
-"""Experiments and records that are made up: toys, and what each real experiment would measure."""
+"""Synthetic experiments and records: toys, and plausible metrics of each real experiment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = {"python": "3.11.0", "pollux": "0.1.0"}
 
 
 def made_up(run: Run) -> Record:
-    """A record of a run, always the same for the same one."""
+    """Return a record of a run, always the same for the same run."""
     noise = np.random.default_rng([int(run.key[-8:], 16), run.seed]).random(2)
     metrics: dict[str, Any]
     if run.experiment == "mi-boundaries":
@@ -45,7 +45,7 @@ def made_up(run: Run) -> Record:
 
 
 def made_up_records(name: str, profile: str = "paper", runs: int = 2) -> list[Record]:
-    """Records of the whole grid of an experiment."""
+    """Return records of the whole grid of an experiment."""
     protocol = EXPERIMENTS[name].protocols[profile]
     return [made_up(run) for run in Protocol(protocol.grid, min(runs, protocol.runs)).all_runs(name)]
 
@@ -66,7 +66,7 @@ def toy_measure(settings: Settings, seed: int, context: RunContext) -> Mapping[s
 
 
 def toy(**changed: Any) -> Experiment:
-    """An experiment that takes no time."""
+    """Return an experiment that takes no time."""
     grid = [{"kind": kind, "epochs": 5, "weight": 0.0} for kind in ("good", "other")] + [{"kind": "fixed", "on": True}]
     protocols = {"quick": Protocol(grid, 2, "2 runs"), "paper": Protocol([*grid, {"kind": "long", "epochs": 9}], 4)}
     defaults: dict[str, Any] = {"name": "toy", "title": "A toy", "place": "nowhere", "protocols": protocols}
@@ -75,24 +75,24 @@ def toy(**changed: Any) -> Experiment:
 
 
 def grid_of(*kinds: str, seeds: int = 1) -> list[Run]:
-    """Runs of the toy."""
+    """Return runs of the toy experiment."""
     return Protocol([{"kind": kind} for kind in kinds], seeds).all_runs("toy")
 
 
 def perform_run(run: Run, folder: Path) -> Record:
-    """Do a run of an experiment in this process."""
+    """Perform a run of an experiment in this process."""
     return perform(ExperimentTask(run), folder, Limits(1, 1))
 
 
 def write_encoder(folder: Path, channels: int = 3) -> Path:
-    """A small encoder of images, where an experiment looks for it."""
+    """Write a small image encoder to where an experiment looks for it."""
     torch.manual_seed(0)
     save_encoder(folder / cifar10.ENCODER, Encoder(channels, widths=(4, 6), blocks=(1, 1)))
     return folder / cifar10.ENCODER
 
 
 class Spy(Display):
-    """A display that remembers."""
+    """A display that stores its calls."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Task]] = []

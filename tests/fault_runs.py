@@ -1,7 +1,7 @@
-"""Processes that are killed, starved and struck, and what they leave behind; run in them, so without pytest.
+"""Processes that are killed, interrupted or run out of memory or disk; imported by these processes, so without pytest.
 
-A process that imports everything takes seconds to start. These are forked from one that has done so, and are processes
-of their own all the same: with their own signals, limits and files.
+Importing everything takes seconds. These processes are therefore forked from a server that has done so; they still have
+their own signals, limits and files.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PATIENCE = 300.0
-# What changes a folder. Each is announced before it happens.
+# Audit events that change a folder; they are raised before the change.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.link", "os.symlink"}
 
 
 class Ended(NamedTuple):
-    """How a process ended, and what it printed."""
+    """The exit code and the output of a process."""
 
     code: int
     out: str
@@ -35,10 +35,10 @@ class Ended(NamedTuple):
 
 
 class Child:
-    """A process that runs ``program(*arguments)`` in a folder, or the command line with these words."""
+    """A process that runs ``program(*arguments)`` in a folder, or the command line with these arguments."""
 
     def __init__(self, folder: Path, *words: object, sabotage: Mapping[str, Any] | None = None) -> None:
-        # Not in the folder, whose disk may be full.
+        # Not in the folder itself, whose disk may be full.
         self._printed = [Path(tempfile.gettempdir()) / f"{os.urandom(9).hex()}.{name}" for name in ("out", "err")]
         self.started = time.monotonic()
         self.process: BaseProcess = server().Process(
@@ -52,7 +52,7 @@ class Child:
 
     @property
     def printed(self) -> str:
-        """What it has printed so far."""
+        """Return the output so far."""
         return self._printed[0].read_text(encoding="utf-8") if self._printed[0].exists() else ""
 
     def send(self, number: signal.Signals) -> None:
@@ -66,7 +66,7 @@ class Child:
             time.sleep(0.005)
 
     def end(self, after: float = PATIENCE) -> Ended:
-        """Wait until it has ended; it is killed where it takes too long."""
+        """Wait until it has ended; kill it if it takes too long."""
         self.process.join(after)
         self.seconds = time.monotonic() - self.started
         if self.process.is_alive():
@@ -79,17 +79,17 @@ class Child:
         return Ended(self.process.exitcode, *texts)
 
     def killed_after(self, seconds: float) -> Ended:
-        """Killed after so many seconds, unless it has ended by then."""
+        """Kill it after this many seconds, unless it has ended by then."""
         self.process.join(seconds)
         self.send(signal.SIGKILL)
         return self.end()
 
 
 def server() -> Any:
-    """What forks processes that have imported all this; a process has one, for whoever asks first."""
+    """Return the server that forks processes in which everything is imported; there is one for each process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["forked_imports"])
-    # Older Pythons do not tell it where else than usual modules are.
+    # Older Pythons do not pass sys.path on to it.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), before]))
     try:
@@ -113,11 +113,11 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     warnings.resetwarnings()
-    # A signal that strikes while a file is being opened leaves it to the collector.
+    # A signal that arrives while a file is opened leaves it to the garbage collector to close.
     warnings.simplefilter("ignore", ResourceWarning)
     for name, value in sabotage.items():
         SABOTAGE[name](value)
-    # As in tests of the same process: fewer folds, and no test cuts the power.
+    # As in tests within this process: fewer folds, and no fsync.
     structure._FOLDS = 2
     os.fsync = os.fstat  # type: ignore[assignment]
     if callable(words[0]):
@@ -135,11 +135,11 @@ def _run(folder: str, words: tuple[Any, ...], printed: list[str], sabotage: dict
     os._exit(code)
 
 
-# Sabotage: what is done to a process before it begins.
+# Sabotage: applied to a process before it begins.
 
 
 def change_folders(meet: Callable[[str, tuple[Any, ...]], None]) -> None:
-    """Have each change of a file or folder announced, before it happens."""
+    """Call ``meet`` before each change of a file or folder."""
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -155,7 +155,7 @@ def change_folders(meet: Callable[[str, tuple[Any, ...]], None]) -> None:
 
 
 def _half_a_file(meet: Callable[[str], bool]) -> None:
-    """Files of tensors are written by a library of which nothing is announced: half of one is written here."""
+    """Files of tensors are written by a library without audit events: write half of one here."""
     from pollux.io import tensors as checked_tensors
 
     whole = checked_tensors.save_file
@@ -171,14 +171,14 @@ def _half_a_file(meet: Callable[[str], bool]) -> None:
 
 
 def kill_at_change(number: int) -> None:
-    """Kill this process before the so-manieth change of a folder; negative: only print what they are."""
+    """Kill this process before change ``number`` of a folder; if negative, only print the changes."""
     count = 0
 
-    def is_it(told: str) -> bool:
+    def is_it(change: str) -> bool:
         nonlocal count
         count += 1
         if number < 0:
-            os.write(2, f"{count} {told}\n".encode())
+            os.write(2, f"{count} {change}\n".encode())
         return count == number
 
     def meet(event: str, arguments: tuple[Any, ...]) -> None:
@@ -190,7 +190,7 @@ def kill_at_change(number: int) -> None:
 
 
 def strike_at_change(strike: Mapping[str, Any]) -> None:
-    """Send ``signals`` to this process before the so-manieth change of a folder, or right after it."""
+    """Send ``signals`` to this process before, or right after, a given change of a folder."""
     count = 0
 
     def send(*_: Any) -> None:
@@ -202,14 +202,14 @@ def strike_at_change(strike: Mapping[str, Any]) -> None:
         nonlocal count
         count += 1
         if count == strike["number"]:
-            # The change happens once this has returned: the next call of anything comes after it.
+            # The change happens after this hook has returned: the next profile event comes after the change.
             sys.setprofile(send) if strike["after"] else send()
 
     change_folders(meet)
 
 
 def fill_disk(moments: Mapping[str, Any]) -> None:
-    """No file may grow beyond ``size``, from the first change that has ``begin`` in its path until one has ``end``."""
+    """Limit the size of files to ``size``, from the first change with ``begin`` in its path to one with ``end``."""
 
     def meet(event: str, arguments: tuple[Any, ...]) -> None:
         path = str(arguments[0])
@@ -226,14 +226,14 @@ def fill_disk(moments: Mapping[str, Any]) -> None:
 
 
 def limit_memory(megabytes: int) -> None:
-    """So much more than this process has by now."""
+    """Limit the memory to this much more than the process has now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + megabytes * 1_000_000
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def slow_steps(seconds: float) -> None:
-    """Each step takes so long: for moments that are not to be missed."""
+    """Slow each step down, so that a test cannot miss the right moment."""
     from pollux.training.checkpoints import Checkpoints
 
     is_due = Checkpoints.is_due
@@ -246,7 +246,7 @@ def slow_steps(seconds: float) -> None:
 
 
 def hold_steps(hold: Mapping[str, Any]) -> None:
-    """After so many steps a file says that the next one waits, until ``go`` is beside it."""
+    """After a number of steps, write a file to say that the next one waits until the file ``go`` exists."""
     from pollux.training.checkpoints import Checkpoints
 
     is_due, steps, held = Checkpoints.is_due, 0, Path(hold["file"])
@@ -264,7 +264,7 @@ def hold_steps(hold: Mapping[str, Any]) -> None:
 
 
 def late_reading(path: str) -> None:
-    """The data are at hand only once that file is there."""
+    """Delay reading the data until the file exists."""
     from pollux.app import run_data
 
     open_run_data = run_data.open_run_data
@@ -288,11 +288,11 @@ SABOTAGE: dict[str, Callable[[Any], None]] = {
 }
 
 
-# What is trained by scripts
+# Trainings that scripts run
 
 
 def _save(clustering: Any, path: str) -> None:
-    """All that a training leaves, as bits."""
+    """Save all results of a training, bit by bit."""
     import torch
 
     from pollux.io.tensors import write
@@ -311,7 +311,7 @@ def _samples() -> Any:
 
 
 def networks(shape: Any, n_clusters: int) -> Any:
-    """With running statistics and random numbers of its own: such are trained one by one."""
+    """Return a network with running statistics and its own random numbers, so that restarts are trained one by one."""
     from torch import nn
 
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, n_clusters))
@@ -361,7 +361,7 @@ def own_loader_and_restarts(out: str) -> None:
 
 
 def one_of_three_fails(out: str) -> None:
-    """The first start has no finite numbers: those after it are trained all the same."""
+    """The first restart has no finite numbers: the others are still trained."""
     import torch
     from torch import nn
 
@@ -379,7 +379,7 @@ def one_of_three_fails(out: str) -> None:
 
 
 def run_program(source: str) -> None:
-    """A program of a few lines, all whose warnings are errors but those that pyproject.toml ignores of others."""
+    """Run a short program with warnings as errors, except those of other packages that pyproject.toml ignores."""
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", ".*invalid escape sequence")
     warnings.filterwarnings("ignore", r"'\w+' (argument is )?deprecated", DeprecationWarning)
@@ -387,7 +387,7 @@ def run_program(source: str) -> None:
 
 
 def peaks_of_fits(*paths: str) -> None:
-    """Print, after a fit of each file, the most memory that this process has held so far, in kB."""
+    """Print the peak memory of this process so far, in kB, after a fit of each file."""
     from pollux import GeminiClustering
 
     warnings.simplefilter("ignore")
@@ -397,11 +397,11 @@ def peaks_of_fits(*paths: str) -> None:
         print(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
-# What they leave
+# The results
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """The tensors and the checksum of a file of tensors; the order of its metadata is random."""
+    """Return the tensors and the checksum of a tensor file; the order of its metadata is random."""
     from safetensors import safe_open
 
     with safe_open(path, framework="np") as file:
@@ -411,7 +411,7 @@ def contents(path: Path) -> dict[str, Any]:
 
 
 def results(run: Path) -> dict[str, Any]:
-    """All of a run that must not depend on what happened on the way."""
+    """Return all results of a run that must not depend on interruptions."""
     found: dict[str, Any] = {"model": contents(run / "model.safetensors")}
     for name in ("clusters.csv", "clusters.parquet"):
         if (run / name).exists():
@@ -420,5 +420,5 @@ def results(run: Path) -> dict[str, Any]:
 
 
 def moments(seed: int) -> random.Random:
-    """Random moments; the seed can be given, to repeat them as far as clocks allow."""
+    """Return a generator of random moments; the seed can be set to repeat them as far as timing allows."""
     return random.Random(os.environ.get("POLLUX_FAULT_SEED", "0") + f" {seed}")

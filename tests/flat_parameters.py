@@ -1,4 +1,4 @@
-"""Clusterings from parameters by their own names, those of groups too: ``patience=3`` is ``training__patience=3``."""
+"""Clusterings from flat parameter names, including those of groups: ``patience=3`` is ``training__patience=3``."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pollux import MLP, GeminiClustering
 from pollux.spec import nested_name
 
 PLAIN: dict[str, Any] = {"model": "mlp", "objective": "mmd_ova", "preprocessing": None, "n_init": 1, "max_epochs": 200}
-"""A composed method of one restart, on samples as they are."""
+"""A composed method with one restart, on unscaled samples."""
 
 
 def make_clustering(n_clusters: int = 10, **parameters: Any) -> GeminiClustering:
@@ -14,7 +14,7 @@ def make_clustering(n_clusters: int = 10, **parameters: Any) -> GeminiClustering
 
 
 def nested(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The same parameters as an estimator names them; layers of a perceptron only where it is the model."""
+    """Return the parameters under their nested names; layers of a perceptron only if it is the model."""
     model = parameters.get("model", "mlp")
     left_out = [] if isinstance(model, str) and model == "mlp" else MLP().get_params()
     return {nested_name(name): value for name, value in parameters.items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""All that runs import, and make once in a process: done before they are forked, they need not do it each."""
+"""Everything that runs import or initialise once per process: done in the server, before processes are forked."""
 
 from importlib import import_module
 
@@ -15,6 +15,6 @@ for name in ("csv", "dataset", "json", "pandas_compat", "parquet"):
     import_module(f"pyarrow.{name}")
 for name in ("_dynamo", "distributed"):
     import_module(f"torch.{name}")
-# Operators learn where to draw from.
+# Registers the operators that draw random numbers.
 with DrawFrom(torch.Generator()):
     pass

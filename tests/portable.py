@@ -1,4 +1,4 @@
-"""All tests as they run on other machines: ``python tests/portable.py``, and what else pytest is to be told.
+"""Run all tests as on other machines: ``python tests/portable.py``, followed by further arguments of pytest.
 
 ==================  ===========================================================
 an old processor    no AVX and no fused products, two threads each
@@ -6,7 +6,7 @@ a common processor  no AVX-512, one thread each, every core kept busy by others,
                     and a user who may not write everywhere
 ==================  ===========================================================
 
-Both in a random order, which is shown and is had again by ``SEED=…``.
+Both in a random order, which is printed and can be repeated with ``SEED=…``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS
 
 
 def processor(limits: dict[str, str], *, is_old: bool) -> dict[str, str]:
-    """What makes torch and NumPy leave instructions alone that this processor has; others than x86 are as they are."""
+    """Return variables that make torch and NumPy avoid instructions of this processor; only x86 is affected."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return {}
     from numpy._core import _multiarray_umath as umath
 
-    # It warns of names that it does not know, and they differ between versions.
+    # NumPy warns about unknown names, which differ between versions.
     known = [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name]]
     refused = [name for name in known if is_old or name == "X86_V4" or name.startswith("AVX512")]
     return limits | ({"NPY_DISABLE_CPU_FEATURES": " ".join(refused)} if refused else {})

@@ -1,4 +1,4 @@
-"""Images, settings and generators of the tests of pretraining."""
+"""Images, settings and generators for the tests of pretraining."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def noise(n: int = 40, *shape: int) -> NDArray[np.uint8]:
 
 
 def blotches(n: int = 64) -> NDArray[np.uint8]:
-    """Images (n, 16, 16, 3), each of broad stripes and a shade of its own."""
+    """Return images (n, 16, 16, 3) of broad stripes, each in its own shade."""
     random = np.random.default_rng(0)
     across = np.linspace(0, 1, 16)
     phase, pace, shade = (random.random((3, n, 3)) * np.array([1, 3, 1])[:, None, None])[:, :, None, None, :]

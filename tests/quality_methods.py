@@ -1,4 +1,4 @@
-"""Methods to stand in for real ones, in a file that processes of their own can import at little cost."""
+"""Methods that stand in for real ones, in a module that worker processes can import quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pollux.training.callbacks import Epoch
 
 
 def by_first_column(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    """Clusters of about equal size along the first column; the seed only moves their names."""
+    """Cluster into groups of about equal size along the first column; the seed only permutes their labels."""
     edges = np.quantile(X[:, 0], np.linspace(0, 1, n_clusters + 1)[1:-1])
     for callback in context.callbacks:
         callback(Epoch(1, 1, {"objective": 0.5, "clusters": n_clusters}))

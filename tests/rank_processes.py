@@ -1,4 +1,4 @@
-"""Processes that meet on this machine, and what they evaluate together; run in them, so without pytest."""
+"""Groups of processes on this machine and what they evaluate; imported by these processes, so without pytest."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ K = 4
 
 
 class LeavingError(Exception):
-    """Out of the group, and into a new one."""
+    """Raised to leave the group and join a new one."""
 
 
 class Team:
     """Processes that run the same function, each with its rank.
 
-    Questions are numbered, and answers with them: one that came too late is not taken for that of the next question.
+    Requests and replies are numbered, so that a late reply is not taken for the reply to the next request.
     """
 
     patience = 300.0
-    """Seconds to wait for an answer."""
+    """Seconds to wait for a reply."""
 
     def __init__(self, size: int) -> None:
         self.asked = 0
@@ -49,7 +49,7 @@ class Team:
         context = server()
         self.lines, self.processes = [], []
         for rank in range(size):
-            # The store is there already, as it is below torchrun: a port that is free now may be taken later.
+            # The store exists before, as with torchrun: a port that is free now may be taken later.
             variables = {
                 "RANK": rank,
                 "WORLD_SIZE": size,
@@ -67,7 +67,7 @@ class Team:
             self.processes.append(process)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What ``function(ranks, *arguments)`` returns in each process, or the error it raises there."""
+        """Return the result of ``function(ranks, *arguments)`` in each process, or raise its error."""
         self.asked += 1
         for line in self.lines:
             line.send((self.asked, function, arguments))
@@ -103,7 +103,7 @@ def _work(line: Connection, variables: dict[str, str]) -> None:
                     except Exception as error:
                         answer = error
                     line.send((number, answer))
-            # Taking a whole interpreter apart would cost as much as a dozen tests.
+            # Shutting down a whole interpreter would take as long as a dozen tests.
             os._exit(0)
         except LeavingError as leaving:
             line.send((number, str(leaving)))
@@ -117,7 +117,7 @@ def jensen_shannon(t: Tensor) -> Tensor:
 
 
 def supremum(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """No sum over samples: it must see all of them at once."""
+    """A divergence that is not a sum over samples: it must see all of them at once."""
     return torch.cdist(log_p.exp(), log_q.exp(), p=math.inf)
 
 
@@ -139,7 +139,7 @@ GEOMETRIES = {None: ("none",), "kernel": ("matrix", "features", "centred"), "dis
 
 @dataclass(frozen=True)
 class Case:
-    """A batch, how it is spread, and what is asked of it."""
+    """A batch, its distribution over processes, and what to evaluate."""
 
     objective: str
     geometry: str
@@ -164,12 +164,12 @@ def numbers(*shape: int, seed: int) -> Tensor:
 
 
 def kernel_or_distance(case: Case, points: Tensor) -> Affinity | None:
-    """The affinity of all samples."""
+    """Return the affinity of all samples."""
     if case.geometry in ("features", "centred"):
         return Features(points - points.mean(0), True) if case.geometry == "centred" else Features(points)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     if case.geometry == "paths":
-        # Each sample is joined to its next three: a few lie far apart.
+        # Each sample is connected to its next three, so that a few are far apart.
         lengths = distances.numpy()
         near = lengths <= np.sort(lengths, 1)[:, min(3, len(points) - 1), None]
         graph = scipy.sparse.csr_array(np.where(near | near.T, lengths, 0))
@@ -184,8 +184,8 @@ def part(affinity: Affinity | None, own: slice) -> Affinity | None:
 
 
 def evaluate(ranks: Ranks | None, case: Case, steps: int = 1) -> tuple[Array, list[Array]]:
-    """Values, and their gradients by the weights of a linear model (and by the affinity, where that is learned), after
-    each of several steps; the gradients added over all processes."""
+    """Return values, and their gradients by the weights of a linear model (and by the affinity, if it is learned),
+    after each of several steps; the gradients are summed over all processes."""
     gemini, n = case.gemini(), sum(case.sizes)
     rank = 0 if ranks is None else ranks.rank
     start = sum(case.sizes[:rank])
@@ -200,7 +200,7 @@ def evaluate(ranks: Ranks | None, case: Case, steps: int = 1) -> tuple[Array, li
             2 * numbers(*case.batch, 3, K, seed=3) + 0.1 * numbers(*case.batch, 3, K, seed=4 + step)
         ).requires_grad_()
         log_p = (points.detach() @ weights).log_softmax(-1)[..., own, :]
-        # Only what the first process draws may count.
+        # Only the draws of the first process may count.
         generator = torch.Generator().manual_seed(5 + rank)
         value = gemini(log_p, affinity, sample_weight=sample_weight, generator=generator, ranks=ranks)
         parameters = [weights, points] if case.learned else [weights]
@@ -216,7 +216,7 @@ def own_part(ranks: Ranks | None, case: Case) -> slice:
 
 
 def second_derivative(ranks: Ranks | None, case: Case) -> Array:
-    """The derivative, by the logits of all samples, of their gradient in one direction."""
+    """Return the derivative, by the logits of all samples, of their gradient in one direction."""
     own, n = own_part(ranks, case), sum(case.sizes)
     affinity = part(kernel_or_distance(case, numbers(n, 3, seed=1)), own)
     logits = numbers(n, K, seed=2)[own].requires_grad_()
@@ -227,7 +227,7 @@ def second_derivative(ranks: Ranks | None, case: Case) -> Array:
 
 
 def data_parallel(ranks: Ranks | None, case: Case) -> Array:
-    """The gradient of a linear model; of several processes, as DistributedDataParallel averages it."""
+    """Return the gradient of a linear model; with several processes, averaged by DistributedDataParallel."""
     own, n = own_part(ranks, case), sum(case.sizes)
     points = numbers(n, 3, seed=1)
     model = torch.nn.Linear(3, K, dtype=torch.float64)
@@ -242,7 +242,7 @@ def data_parallel(ranks: Ranks | None, case: Case) -> Array:
 
 
 def far_off_centre(ranks: Ranks | None, mode: str, dtype: torch.dtype, sizes: tuple[int, ...]) -> Array:
-    """The gradient by the logits of all samples, whose features lie far from the origin."""
+    """Return the gradient by the logits of all samples, whose features lie far from the origin."""
     features = (numbers(sum(sizes), 3, seed=1) + 3000).float()
     rank = 0 if ranks is None else ranks.rank
     own = slice(None) if ranks is None else slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
@@ -254,7 +254,7 @@ def far_off_centre(ranks: Ranks | None, mode: str, dtype: torch.dtype, sizes: tu
 
 
 def answer_late(ranks: Ranks, sign: Path) -> str:
-    """An answer that is given once a file is there."""
+    """Reply once a file exists."""
     while not sign.exists():
         time.sleep(0.01)
     return "late"
@@ -268,7 +268,7 @@ def tell_rank(ranks: Ranks) -> int:
 
 
 def adjoint(ranks: Ranks, collective: str, dim: int, equal: bool) -> tuple[float, float]:
-    """⟨A x, y⟩ and ⟨x, Aᵀ y⟩, over all processes."""
+    """Return ⟨A x, y⟩ and ⟨x, Aᵀ y⟩, over all processes."""
     shape = [2, 3, 4]
     if collective == "gather" and not equal:
         shape[dim] = (3, 0, 5)[ranks.rank]
@@ -282,7 +282,7 @@ def adjoint(ranks: Ranks, collective: str, dim: int, equal: bool) -> tuple[float
 
 
 def collectives(ranks: Ranks) -> dict[str, Any]:
-    """What each collective gives for data that tell the ranks apart."""
+    """Return the result of each collective for data that differ between ranks."""
     rank = ranks.rank
     rows = torch.arange(6).reshape(2, 3)[:, : rank + 1] + 10 * rank
     weight = torch.nn.Parameter(torch.full((2, 2), float(rank)))
@@ -318,7 +318,7 @@ def raise_together(ranks: Ranks, failing: tuple[int, ...]) -> None:
 
 
 def unfit(ranks: Ranks, what: str) -> None:
-    """An objective asked with something that does not fit in the last process only, or in all."""
+    """Evaluate an objective with an argument that is invalid in the last process only, or in all."""
     last = ranks.rank == ranks.size - 1
     log_p, kernel, weight, gemini = (
         torch.zeros(2, K).log_softmax(-1),
@@ -345,7 +345,7 @@ def unfit(ranks: Ranks, what: str) -> None:
 
 
 def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tuple[list[int], int]:
-    """How many problems at a time this process remembers, and how often it learned the costs anew."""
+    """Return how many problems this process stores at a time, and how often it prepared the costs."""
     points = numbers(6, 2, seed=1)
     distances = torch.cdist(points, points)
     gemini = Gemini(objective, sampled_pairs=pairs)
@@ -357,7 +357,7 @@ def remembered_problems(ranks: Ranks, objective: str, pairs: int | None) -> tupl
 
 
 def closed_form(ranks: Ranks | None, objective: str) -> tuple[Array, Array]:
-    """Value and gradient of all samples, by the function that knows closed forms."""
+    """Return value and gradient of all samples, by the closed forms."""
     case = Case(objective, "features" if needs(objective) == "kernel" else "matrix", (5, 7, 1))
     own = slice(None) if ranks is None else slice(sum(case.sizes[: ranks.rank]), sum(case.sizes[: ranks.rank + 1]))
     affinity = part(kernel_or_distance(case, numbers(13, 3, seed=1)), own)

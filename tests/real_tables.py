@@ -1,4 +1,4 @@
-"""Columns of tables that nobody prepared: made anew from what tells of them, since the data are not ours to keep."""
+"""Columns of real tables, regenerated from their statistics, since the data cannot be redistributed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pollux.data.spellings import read_times
 
 FILE = Path(__file__).with_name("real_tables.json")
 TABLES: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-"""By name: where each is from, its rows, and of each column its name, what tells of it and what was decided."""
+"""By name: source, rows, and for each column its name, its statistics and its expected encoding."""
 
 
 def evidence_of(column_values: Any, column: Any) -> dict[str, Any]:
-    """What tells of an Arrow column, without its values; ``column`` is how it is read, if it is."""
+    """Return statistics of an Arrow column, without its values; ``column`` is its encoding, if it has one."""
     kind, there = kind_of(column_values.type), column_values.drop_null()
     found: dict[str, Any] = {"kind": kind, "missing": len(column_values) - len(there)}
     if kind == "time" or isinstance(column, Date):
@@ -44,13 +44,13 @@ def evidence_of(column_values: Any, column: Any) -> dict[str, Any]:
         found["ones"] = round(float((steps == 1).mean()), 3) if len(steps) else 0
     elif kind == "number":
         values = set(there.to_pylist())
-        # How many different ones there are, where all are whole.
+        # The number of distinct values, if all are whole numbers.
         found |= {"constant": len(values) < 2, "whole": len(values) if all(map(float.is_integer, values)) else 0}
     return found
 
 
 def column_of(evidence: dict[str, Any], rows: int) -> Any:
-    """An Arrow column of which the same is told."""
+    """Return an Arrow column with the same statistics."""
     random = np.random.default_rng(0)
     kind, n = evidence["kind"], rows - evidence["missing"]
     values: list[Any]
@@ -112,7 +112,7 @@ def column_of(evidence: dict[str, Any], rows: int) -> Any:
 
 
 def describe(table: Any, plan: TableEncoding, source: str) -> dict[str, Any]:
-    """What is kept of a table."""
+    """Return what is stored of a table."""
     read = {column.name: column for column in plan.columns}
     columns = [
         [each.name, evidence_of(table.column(each.name), read.get(each.name)), each.kind, each.used]

@@ -1,4 +1,4 @@
-"""Pages of a report as trees, and findings to make them of."""
+"""Pages of a report as element trees, and findings to make them from."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from pollux.report import Findings
 
 VOID = {"meta", "input", "br", "link", "img"}
 HOSTILE = "</script><script>alert(1)</script> \"quoted\" 'single' & 🦋 مرحبا <b>\x00\ud800"
-# Each would run a script, or ask for something, if it became markup, a style, an address or a template.
+# Each would run a script, or send a request, if it became markup, a style, an address or a template.
 PAYLOADS = (
     "<script>window.hacked = 1; fetch('https://example.org/a')</script>",
     "</script><!--<script>window.hacked = 1//-->",
@@ -31,7 +31,7 @@ PAYLOADS = (
 
 
 class Node:
-    """An element: its children are elements and texts."""
+    """An element; its children are elements and texts."""
 
     def __init__(self, tag: str, attributes: dict[str, str | None]) -> None:
         self.tag, self.attributes = tag, attributes
@@ -59,7 +59,7 @@ class Node:
 
 
 class Tree(HTMLParser):
-    """Elements that are closed in the order in which they were opened, or an error."""
+    """Parses elements, which must be closed in the reverse order of their opening."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def unpack(text: str, kind: str) -> np.ndarray:
 
 
 def make_findings(n: int = 200, d: int = 4, K: int = 5, used: int = 3, seed: int = 0, **more: Any) -> Findings:
-    """Blobs with soft assignments; the clusters are numbered by size and the surplus ones stay empty."""
+    """Return findings on blobs with soft assignments; clusters are numbered by size, and surplus ones are empty."""
     generator = np.random.default_rng(seed)
     centres = 3 * generator.normal(size=(used, d))
     X = centres[generator.integers(0, used, n)] + generator.normal(size=(n, d))

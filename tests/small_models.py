@@ -1,4 +1,4 @@
-"""Three clusters of few samples, and models of them that take little time."""
+"""Three clusters of few samples, and models of them that train quickly."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def small(n_clusters: int = 3, **parameters: Any) -> GeminiClustering:
 
 
 def spread_of_rounding(train: Callable[[NDArray[Any]], Any], samples: NDArray[Any], roundings: int) -> float:
-    """How far so many roundings may move what a training on the samples gives, whatever machine rounds.
+    """Bound how far ``roundings`` rounding errors may change the result of a training, on any machine.
 
-    Adam divides gradients by their size, so a bound by ε alone does not hold: how much the steps amplify a rounding is
-    measured, by a training on samples of which each number is moved by one.
+    Adam divides gradients by their size, so a bound by ε alone does not hold: the amplification of a rounding error by
+    the steps is measured, by a training on samples in which each number is perturbed by one rounding.
     """
     eps = np.finfo(samples.dtype).eps
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=samples.shape)
@@ -41,7 +41,7 @@ def same_weights(one: GeminiClustering, other: GeminiClustering) -> bool:
 
 
 def quick_starts(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Starts of mixtures, and of so many steps at labels, that are not as good as they could be."""
+    """Make starts by mixtures, and by ``steps`` steps at labels, quicker and less good."""
 
     def k_means(*arguments: Any, **keywords: Any) -> NDArray[np.int64]:
         with monkeypatch.context() as patch:

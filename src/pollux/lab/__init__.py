@@ -1,1 +1,1 @@
-"""The paper's experiments, the benchmark of quality, data sets and pretraining. Nothing outside imports it."""
+"""The paper's experiments, the quality benchmark, data sets and pretraining. No other package imports it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pollux.app.console import BAD_INPUT
 
-# Written out, because the methods bring scikit-learn and torch; a test compares them.
+# Listed here because importing the methods imports scikit-learn and torch; a test compares the two lists.
 METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
 
 

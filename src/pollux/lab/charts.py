@@ -1,4 +1,4 @@
-"""What all figures have in common: axes, legends, colours, saved models and their decision regions."""
+"""Helpers shared by all figures: axes, legends, colours, saved models and their decision regions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Predictions along each axis of the plane.
+# Grid points along each axis of the plane at which clusters are predicted.
 RESOLUTION = 200
 FAMILIES = ("kl", "hellinger", "tv", "mmd", "wasserstein")
 
 
 class SavedModel(NamedTuple):
-    """A run and its model."""
+    """The record of a run and its fitted model."""
 
     record: Record
     clustering: GeminiClustering
 
 
 def load_saved(records: Sequence[Record], folder: Path, wanted: Mapping[str, Any]) -> SavedModel | None:
-    """The run of these settings and of seed 0, if it is recorded and its model was saved."""
+    """Return the run of seed 0 with these settings and its model; None if it is not recorded or saved no model."""
     for record in records:
         if record.run.seed == 0 and record.run.has(wanted):
             path = model_path(folder, record.run)
@@ -43,26 +43,26 @@ def load_saved(records: Sequence[Record], folder: Path, wanted: Mapping[str, Any
 
 
 def ari_label(record: Record) -> str:
-    """'ARI 0.932'."""
+    """Return the score as in 'ARI 0.932'."""
     return f"ARI {typeset(format(record.metrics['adjusted_rand_index'], '.3f'))}"
 
 
 def set_title(ax: Axes, title: str) -> Axes:
-    """Give axes a title; the axes."""
+    """Set the title of the axes and return them."""
     ax.set_title(title, **TITLE)
     return ax
 
 
 def mark_not_run(ax: Axes) -> None:
-    """An empty panel that says why."""
+    """Mark an empty panel as not run."""
     clean_axes(ax).grid(visible=False)
-    # Panels may share their ticks with others: only these are hidden.
+    # Panels may share their ticks with others: hide only the labels of this one.
     ax.tick_params(labelleft=False, labelbottom=False)
     ax.text(0.5, 0.5, "not run", transform=ax.transAxes, color=QUIET, ha="center", va="center")
 
 
 def set_grid(ax: Axes, x: str = "", y: str = "") -> Axes:
-    """Axes of curves: named, with lines to read levels by."""
+    """Label the axes and add grid lines, for plots of curves."""
     clean_axes(ax)
     ax.set_xlabel(x, color=QUIET)
     ax.set_ylabel(y, color=QUIET)
@@ -72,12 +72,12 @@ def set_grid(ax: Axes, x: str = "", y: str = "") -> Axes:
 
 
 def add_legend(ax: Axes, **where: Any) -> None:
-    """A legend without a frame."""
+    """Add a legend without a frame."""
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **where)
 
 
 def family_colour(objective: str) -> str:
-    """The colour of a GEMINI's family, the same in all figures."""
+    """Return the colour of a GEMINI's family, the same in all figures."""
     return colours(len(FAMILIES))[FAMILIES.index(objective.split("_")[0])]
 
 
@@ -90,7 +90,7 @@ def draw_panels(
     caption: str,
     describe: Callable[[Record], str] = lambda record: f": {ari_label(record)}",
 ) -> dict[str, Figure]:
-    """A figure by its name: a panel for each saved model, under a title that describes its run; nothing of nothing."""
+    """Draw a panel for each saved model, titled by its run; return {name: figure}, or {} if there is no model."""
     if not any(found.values()):
         return {}
     figure = new_figure(*size)
@@ -106,6 +106,6 @@ def draw_panels(
 
 
 def draw_regions(ax: Axes, run: SavedModel, X: NDArray[Any]) -> None:
-    """The clusters of a model over the plane of the samples X (n, 2)."""
+    """Draw the decision regions of a model over the plane of the samples X (n, 2)."""
     plot_decision_regions(run.clustering.predict_proba, X, resolution=RESOLUTION, ax=ax)
     ax.set(xticks=[], yticks=[])

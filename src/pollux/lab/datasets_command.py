@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 
 class Entry(NamedTuple):
-    """A data set: its samples, their shape, its classes, and where it is."""
+    """A data set: its samples, their shape, its classes, and where it is stored."""
 
     name: str
     kind: str
@@ -59,12 +59,12 @@ class Entry(NamedTuple):
 
 
 def catalogue() -> Iterator[Entry]:
-    """All data sets, including those that are not on this machine or are damaged."""
+    """Yield all data sets, including those that are damaged or not on this machine."""
     from pollux.lab.datasets import IMAGES, SYNTHETIC, TABLES, archives, load_table, table_names
     from pollux.lab.datasets.table_sets import table_path, table_shape
 
     def read_or_damaged(read: Callable[[Path], Any], path: Path) -> tuple[Any, str]:
-        """What is read from a file, and its path; a damaged file must not hide the others."""
+        """Return what ``read`` returns, and the path; for a damaged file, None and a message."""
         try:
             return read(path), str(path)
         except (InputError, OSError, IndexError, ValueError):
@@ -106,7 +106,7 @@ def _list(_: argparse.Namespace) -> int:
         rows.append((entry.name, entry.kind, f"{entry.samples:,}", shape, str(entry.classes), entry.where))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        # Words to the left, numbers to the right, and nothing after the last word.
+        # Text is aligned left, numbers right; the last column is not padded.
         aligned = zip(row[:-1], widths, "<<>>>", strict=False)
         print(*(f"{text:{side}{width}}" for text, width, side in aligned), row[-1], sep="  ")
     return GOOD
@@ -140,8 +140,8 @@ def _fetch(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         written = [name for name in lacking if find(name) is not None]
         left = [name for name in lacking if name not in written]
-        told = f"{_were(written)} written" + (f", {_were(left)} not" if left else "")
-        say(f"Stopped; {told if written else 'nothing was written'}.")
+        summary = f"{_were(written)} written" + (f", {_were(left)} not" if left else "")
+        say(f"Stopped; {summary if written else 'nothing was written'}.")
         return STOPPED
     return GOOD
 
@@ -171,7 +171,7 @@ def _path(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """The progress of a download, on one line of a terminal; pooch sets ``total`` and calls the methods."""
+    """Shows the progress of a download on one line of the terminal; pooch sets ``total`` and calls the methods."""
 
     def __init__(self, name: str) -> None:
         self.name = name

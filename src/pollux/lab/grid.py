@@ -1,6 +1,6 @@
-"""The grid runner: tasks on the cores, each in a process, recorded as it ends and continued after any end.
+"""The grid runner: runs tasks in worker processes, records each when it ends, and resumes after an interruption.
 
-A task that hangs, fails or is killed costs itself and no other; what it had learned by then is in its checkpoints.
+A task that hangs, fails or is killed affects no other task. Its progress is kept in its checkpoints.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ DIED = (
 )
 CHECKPOINT_EVERY = "60 s"
 _SECONDS_BETWEEN_NEWS, _SECONDS_BETWEEN_NOTES = 0.2, 5.0
-# Imports on a busy machine are not the fault of a task.
+# Allows for slow imports on a busy machine, which do not count towards the time limit of a task.
 _SECONDS_TO_BEGIN = 120.0
 _SECONDS_TO_END = 5.0
-# Of the machine's memory, the rest is for the system and for what all processes share.
+# Share of the machine's memory for the tasks; the rest is for the system and for what all processes share.
 _SHARE_OF_MEMORY = 0.8
-# What is slow to import is imported once, before any process starts; torch's optimisers import torch._dynamo.
+# Slow imports, done once before the workers start; torch's optimisers import torch._dynamo.
 _PRELOADED = ["pollux.lab.paper", "pollux.lab.quality.benchmark", "torch._dynamo", "gemclus.linear"]
-# Packages whose code decides no bit of a training.
-_NO_TRAINING = ("app", "lab", "report", "selection")
+# Packages whose code does not affect the result of a training.
+_NOT_FOR_TRAINING = ("app", "lab", "report", "selection")
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run may use: the folder of the results, a path for a model that figures need, callbacks, and
-    checkpoints from which it is continued after a kill."""
+    """What a run may use: the results folder, the path at which to save its model (None if no figure needs it),
+    callbacks, and the checkpoints from which an interrupted run is resumed."""
 
     folder: Path
     model_path: Path | None = None
@@ -73,42 +73,42 @@ class RunContext:
     unfinished: UnfinishedRun | None = None
 
     def checkpoint(self, name: str = "fit") -> Checkpoints | None:
-        """Checkpoints of an estimator that the run fits: each fit has a name of its own."""
+        """Return the checkpoints of one fit of the run; each fit needs its own name."""
         return None if self.unfinished is None else self.unfinished.checkpoint(name)
 
     def save_model(self, clustering: GeminiClustering) -> None:
-        """Save the model, if figures need it."""
+        """Save the model if a figure needs it."""
         if self.model_path is not None:
             self.model_path.parent.mkdir(parents=True, exist_ok=True)
             clustering.save(self.model_path)
 
 
 class Task(ABC):
-    """A run of a grid that any process can do: subclasses can be pickled."""
+    """A run of a grid that any process can execute; subclasses must be picklable."""
 
     @property
     @abstractmethod
     def run(self) -> Run:
-        """What identifies it in the records."""
+        """The run, which identifies the task in the records."""
 
     @property
     def saves_model(self) -> bool:
-        """Whether figures need its model."""
+        """Whether a figure needs the model of the run."""
         return False
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What is known before it is run, and recorded with its metrics."""
+        """Properties that are known before the run and recorded with its metrics."""
         return {}
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of what it depends on."""
+        """The versions of Python and of the packages that the run depends on."""
         return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
     @abstractmethod
     def measure(self, context: RunContext) -> Mapping[str, Any]:
-        """Do it, and return its metrics; ``"seconds"`` among them replaces the time that all of it took."""
+        """Execute the run and return its metrics; a metric ``"seconds"`` replaces the total time in the record."""
 
     def __str__(self) -> str:
         return str(self.run)
@@ -116,74 +116,74 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that ended in an error: its message, and where it came from."""
+    """A task that ended in an error: the message and the traceback."""
 
     task: Task
     reason: str
     trace: str = ""
 
     def in_words(self, before: str = "") -> str:
-        """The task and its reason on one line, with a word before the reason."""
+        """Return the task and the reason on one line, with ``before`` in front of the reason."""
         return f"{self.task}: {before}{' '.join(self.reason.split())}"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How tasks are done: so many at a time, each on so many threads, given up after so many seconds."""
+    """How tasks are run: how many at a time, threads for each, and the time limit of each in seconds."""
 
     jobs: int
     threads: int
     timeout: float = math.inf
     checkpoint_every: str = CHECKPOINT_EVERY
-    fresh: bool = False  # each task in a process of its own, else one after the other
+    fresh: bool = False  # start a new process for each task; otherwise processes are reused
 
 
 class Display:
-    """Is told of the progress of a grid; shows nothing by itself."""
+    """Receives the progress of a grid through its methods. The base class displays nothing."""
 
     def began(self, task: Task) -> None:
-        """A task has begun."""
+        """Called when a task begins."""
 
     def epoch(self, task: Task, epoch: Epoch) -> None:
-        """An epoch of a task has ended."""
+        """Called after an epoch of a task."""
 
     def done(self, task: Task, record: Record) -> None:
-        """A task has ended."""
+        """Called when a task has finished."""
 
     def failed(self, failure: Failure) -> None:
-        """A task has ended in an error."""
+        """Called when a task has failed."""
 
 
 def cores() -> int:
-    """The cores that this process may use, which may be fewer than the machine has."""
+    """Return the number of cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads_each(jobs: int) -> int:
-    """The threads of each of so many tasks at a time: their share of the cores, at most what the user grants."""
+    """Return the threads for each of ``jobs`` parallel tasks: their share of the cores, at most ``OMP_NUM_THREADS``."""
     granted = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores() // jobs, int(granted) if granted.isdigit() else cores()))
 
 
 def memory_each(jobs: int) -> float:
-    """Bytes of memory for each of so many tasks at a time; infinite where the system does not say."""
+    """Return the bytes of memory for each of ``jobs`` parallel tasks; infinity if the system does not report it."""
     try:
         total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
         return math.inf
     with contextlib.suppress(OSError, ValueError):
-        # A container may grant less than the machine has.
+        # A container may have less memory than the machine.
         total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text()))
     return _SHARE_OF_MEMORY * total / jobs
 
 
 def model_path(folder: Path, run: Run) -> Path:
-    """Where the model of a run is saved."""
+    """Return the path at which the model of a run is saved."""
     return folder / "models" / f"{run.key}.safetensors"
 
 
 def unfinished_path(folder: Path, key: str) -> Path:
-    """Where a run leaves what it needs to be continued, below the folder of the results."""
+    """Return the folder for the state of an unfinished run, below the results folder."""
     return folder / "unfinished" / key
 
 
@@ -191,10 +191,10 @@ Result = Record | Failure
 
 
 def run_grid(tasks: Sequence[Task], path: Path, limits: Limits, display: Display) -> list[Failure]:
-    """Do all tasks and append a record of each to the file as it ends; those that failed."""
+    """Run all tasks, append a record of each to the file when it ends, and return the failures."""
     folder, failures = path.parent, list[Failure]()
     folder.mkdir(parents=True, exist_ok=True)
-    # What a program left that was killed between a record and the end of its task.
+    # A program that was killed just after writing a record may have left the folder of the finished run.
     for key in records.read(path).keys() - {task.run.key for task in tasks}:
         UnfinishedRun(unfinished_path(folder, key)).remove()
     with contextlib.closing(_results(tasks, folder, limits, display)) as results:
@@ -212,11 +212,11 @@ def run_grid(tasks: Sequence[Task], path: Path, limits: Limits, display: Display
 def _results(
     tasks: Sequence[Task], folder: Path, limits: Limits, display: Display
 ) -> Generator[tuple[Task, Result], None, None]:
-    """Each task and its result, as soon as it has one."""
+    """Yield each task with its result as soon as the task ends."""
     queue = deque(tasks)
     busy: list[_Worker] = []
     idle: list[_Worker] = []
-    # Processes start as copies of one that has imported everything, where the system can.
+    # Where the system supports it, workers are forked from a server process that has imported everything.
     can_copy = "forkserver" in multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if can_copy else "spawn")
     if can_copy:
@@ -239,13 +239,13 @@ def _results(
                         worker.end()
                     yield worker.task, result
     finally:
-        # After Ctrl-C, tasks under way are continued from their checkpoints by the next command.
+        # After Ctrl-C the next command resumes the active tasks from their checkpoints.
         for worker in (*busy, *idle):
             worker.end()
 
 
 class _Worker:
-    """A process that does one task at a time, and the pipe between it and this one."""
+    """A worker process, which runs one task at a time, and the pipe to it."""
 
     task: Task
 
@@ -253,7 +253,7 @@ class _Worker:
         self._timeout = limits.timeout
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, folder, limits), daemon=True)
-        with _ctrl_c_held():
+        with _delayed_ctrl_c():
             self._process.start()
         theirs.close()
         self._ended = False
@@ -263,20 +263,20 @@ class _Worker:
         return not self._ended and bool(self._process.is_alive())
 
     def assign(self, task: Task) -> None:
-        """Give it a task to do."""
+        """Send a task to the worker."""
         self.task = task
         self._deadline = time.monotonic() + self._timeout + _SECONDS_TO_BEGIN
-        # That the process has died shows when the pipe is read.
+        # If the process has died, reading from the pipe reports it.
         with contextlib.suppress(OSError):
             self.pipe.send(task)
 
     def poll(self, display: Display) -> Result | None:
-        """The result of the task, if it has ended, or has to; epochs before that are passed on."""
+        """Return the result of the task if it has ended or timed out, else None; pass epochs on to the display."""
         try:
             while self.pipe.poll():
                 message = self.pipe.recv()
                 if isinstance(message, float):
-                    # It has begun, and earlier processes have spent so many seconds on it.
+                    # The task has begun; the message is the number of seconds that earlier processes spent on it.
                     self._deadline = time.monotonic() + max(self._timeout - message, 0.0)
                 elif isinstance(message, Epoch):
                     display.epoch(self.task, message)
@@ -286,7 +286,7 @@ class _Worker:
                     record: Record = message
                     return record
         except (EOFError, OSError):
-            # It has closed its end of the pipe, so it ends or has ended.
+            # The worker has closed its end of the pipe, so it has ended or is about to.
             self._process.join(_SECONDS_TO_END)
             code = self._process.exitcode
             self.end()
@@ -298,7 +298,7 @@ class _Worker:
         return record_of(self.task, {"timeout": self._timeout}, self._timeout)
 
     def end(self) -> None:
-        """Kill the process, if there still is one."""
+        """Kill the process if it is still running."""
         if not self._ended:
             self._ended = True
             self._process.kill()
@@ -308,10 +308,10 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block, and never reaches processes that start in it.
+def _delayed_ctrl_c() -> Iterator[None]:
+    """Delay Ctrl-C until the end of the block, and block it in processes that are started in the block.
 
-    A terminal sends it to all processes; this one answers it, and ends the others.
+    A terminal sends Ctrl-C to all processes; only the main process handles it, and kills the workers.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -323,16 +323,16 @@ def _ctrl_c_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# What follows happens in the process of a worker.
+# The rest of this file runs in the worker processes.
 
 
 def _work(pipe: Any, folder: Path, limits: Limits) -> None:
-    # Where it could not be held back: the parent answers Ctrl-C, and ends this process.
+    # For systems that cannot block the signal: the parent handles Ctrl-C and kills this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
     def send(message: Any) -> None:
-        # That nobody listens is no reason to give a run up.
+        # A closed pipe is no reason to abandon the run.
         with contextlib.suppress(OSError):
             pipe.send(message)
 
@@ -342,7 +342,7 @@ def _work(pipe: Any, folder: Path, limits: Limits) -> None:
 
 
 def _die_with_parent() -> None:
-    """A program that is killed leaves no process behind that goes on with its tasks."""
+    """Exit when the parent process ends, so that no worker outlives a program that was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -350,7 +350,7 @@ def _die_with_parent() -> None:
 
 
 def attempt(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None] = lambda message: None) -> Result:
-    """Do a task; an error becomes text, because not every exception survives the way between two processes."""
+    """Run a task; return its record or its failure. Errors become text, because not all exceptions can be pickled."""
     try:
         return perform(task, folder, limits, send)
     except MemoryError as error:
@@ -360,12 +360,12 @@ def attempt(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None
 
 
 def perform(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None] = lambda message: None) -> Record:
-    """Do a task, or what is left of it, and return its record."""
+    """Run a task, or resume it, and return its record."""
     run, last = task.run, 0.0
     unfinished = UnfinishedRun(unfinished_path(folder, run.key), limits.checkpoint_every)
 
     def send_epoch(epoch: Epoch) -> None:
-        # Not more often than people can read.
+        # Limit the rate of messages to what a person can read.
         nonlocal last
         if time.monotonic() - last > _SECONDS_BETWEEN_NEWS or epoch.number == epoch.max_epochs:
             last = time.monotonic()
@@ -380,19 +380,19 @@ def perform(task: Task, folder: Path, limits: Limits, send: Callable[[Any], None
 
 
 def record_of(task: Task, metrics: Mapping[str, Any], seconds: float = 0.0, warned: Sequence[str] = ()) -> Record:
-    """The record of a task that has ended now, as it will be read."""
+    """Return the record of a task that has just ended, as it will be read from the file."""
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     record = Record(task.run, {**metrics, **task.properties}, round(seconds, 3), task.versions, list(warned), finished)
     return records.as_read(record)
 
 
 class UnfinishedRun:
-    """The folder of a run under way: checkpoints of its fits, the seconds spent and the warnings given so far.
+    """The folder of an unfinished run: checkpoints of its fits, elapsed seconds and warnings so far.
 
     Attributes
     ----------
     scores : dict
-        What the run has measured on its way, as JSON can hold it; kept by :meth:`note`.
+        Intermediate metrics of the run, JSON-serialisable; saved by :meth:`note`.
     """
 
     def __init__(self, folder: Path, every: str = CHECKPOINT_EVERY) -> None:
@@ -404,17 +404,17 @@ class UnfinishedRun:
 
     @property
     def seconds(self) -> float:
-        """Time spent on the run, by this process and by those that were killed."""
+        """Time spent on the run, by this process and by earlier ones that were killed."""
         return self.before + time.monotonic() - self._start
 
     @property
     def warnings(self) -> list[str]:
-        """What the run has warned of, sorted, each once."""
+        """The distinct warnings of the run, sorted."""
         return sorted({*self._warnings, *(f"{one.category.__name__}: {one.message}" for one in self._caught)})
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Work on the run, alone; what another version of the code has left is removed, and the run starts anew."""
+        """Lock the folder for the duration of the run. State of another version of the code is deleted first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder), warnings.catch_warnings(record=True) as self._caught:
             warnings.simplefilter("always")
@@ -433,23 +433,23 @@ class UnfinishedRun:
             try:
                 yield
             except InputError:
-                # Checkpoints that cannot be read, or of other settings: the next attempt starts anew.
+                # The checkpoints are unreadable or belong to other settings: the next attempt must not use them.
                 self._clear()
                 raise
 
     def checkpoint(self, name: str = "fit") -> Checkpoints:
-        """Checkpoints of one of the fits of the run: give each fit a name of its own."""
+        """Return the checkpoints of one fit of the run; each fit needs its own name."""
         return Checkpoints(self.folder / name, every=self._every)
 
     def __call__(self, epoch: Epoch) -> None:
-        """Note the time spent; a callback of the run's fits."""
+        """Save the elapsed time now and then; a callback of the run's fits."""
         if time.monotonic() - self._noted > _SECONDS_BETWEEN_NOTES:
-            # A full disk costs the note, not the run.
+            # If the disk is full, only this update is lost, not the run.
             with contextlib.suppress(OSError):
                 self._write()
 
     def note(self, **scores: Any) -> None:
-        """Keep what was measured, for the process that continues the run if this one is killed."""
+        """Save intermediate metrics, for the process that resumes the run if this one is killed."""
         self.scores.update(scores)
         self._write()
 
@@ -464,25 +464,25 @@ class UnfinishedRun:
                 shutil.rmtree(path)
 
     def remove(self) -> None:
-        """Remove the folder of a run that is recorded, unless another program works in it."""
+        """Remove the folder of a recorded run, unless another program is using it."""
         if self.folder.is_dir():
             with contextlib.suppress(BusyError, OSError):
                 with locked(self.folder):
                     pass
                 shutil.rmtree(self.folder)
-                # The last one leaves no empty folder.
+                # Fails while other runs have folders here; the last one removes the empty parent.
                 self.folder.parent.rmdir()
 
 
 @functools.cache
 def code_digest() -> str:
-    """A digest of the sources and libraries that decide the bits of a training."""
+    """Return a digest of the sources and library versions that determine the result of a training."""
     root = Path(__file__).parents[1]
     libraries = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES[1:]]
     digest = hashlib.sha256(" ".join(libraries).encode())
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root)
-        if path.suffix in (".py", ".cpp", ".hpp") and name.parts[0] not in _NO_TRAINING:
+        if path.suffix in (".py", ".cpp", ".hpp") and name.parts[0] not in _NOT_FOR_TRAINING:
             digest.update(str(name).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -15,7 +15,7 @@ from pollux.app.console import GOOD, STOPPED, Console, counted, say
 if TYPE_CHECKING:
     from pollux.training import Epoch
 
-# Written out, because the data sets bring numpy; a test compares them.
+# Listed here because importing the data sets imports numpy; a test compares the two lists.
 DATA_SETS = "mnist, fashion_mnist, cifar10"
 _VIEWS = {"view_size": "size", "flip": "flip"}
 _SETTINGS = ("epochs", "batch_size", "temperature", "learning_rate", "weight_decay", "widths", "blocks", "random_state")
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
             return STOPPED
         given = [f"--{name.replace('_', '-')}={value}" for name, value in reading.items() if value is not None]
         again = shlex.join(["pollux", "pretrain", "simclr", options.data, *given, "--out", str(out), "--resume"])
-        # Before the first epoch has ended, a file of this name is an older one.
+        # Before the end of the first epoch, a file of this name is left from an earlier training.
         usable = f" {out} holds the encoder of the last whole epoch, and can be used as it is."
         say(f"Stopped.{usable if checkpoints.epochs_done() else ''} To go on: {again}")
         return STOPPED
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> None:
-    """Raise an InputError before anything is read."""
+    """Raise an InputError for invalid options, before any data is read."""
     from pollux.errors import InputError
     from pollux.lab.pretraining.encoder import check_writable
 
@@ -144,7 +144,7 @@ def _check(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> Non
 
 
 def _settings(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> dict[str, Any]:
-    """Arguments of the training: those given, otherwise those of the training that goes on."""
+    """Return the arguments of the training: those given, otherwise those of the training that is resumed."""
     from dataclasses import replace
 
     from pollux.lab.pretraining import Augmentation, stored_settings
@@ -161,7 +161,7 @@ def _describe(epoch: Epoch) -> str:
 
 
 class EpochLines:
-    """Prints a line after each epoch: mean loss, share of matched views, speed, time left."""
+    """Prints a line after each epoch: mean loss, share of matched views, speed, remaining time."""
 
     def __init__(self, n_images: int) -> None:
         self._n_images, self._epochs, self._begun = n_images, 0, time.monotonic()
@@ -171,5 +171,5 @@ class EpochLines:
         seconds = max((time.monotonic() - self._begun) / self._epochs, 1e-9)
         left = timedelta(seconds=round((epoch.max_epochs - epoch.number) * seconds))
         speed = f"{self._n_images / seconds:,.0f} images/s"
-        # At once, also into a file that someone watches.
+        # Flush at once, for those who watch the output in a file.
         print(f"epoch {epoch.number}/{epoch.max_epochs}  {_describe(epoch)}  {speed}  {left} left", flush=True)

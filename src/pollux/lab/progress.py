@@ -17,12 +17,12 @@ from pollux.lab.records import Record
 from pollux.lab.results import typeset
 from pollux.training.callbacks import Epoch, describe_metrics
 
-# Runs may take hours, and few of them end: the time left is estimated from all of them.
+# Runs may take hours, and there are few of them: the remaining time is estimated from all that have finished.
 _ESTIMATION_SECONDS = 7 * 86400.0
 
 
 def describe_result(task: Task, record: Record) -> str:
-    """What a run found, in a line."""
+    """Describe the result of a run in one line."""
     metrics = record.metrics
     if "timeout" in metrics:
         return f"{task}: no answer within {metrics['timeout']:.0f} s"
@@ -36,7 +36,7 @@ def describe_result(task: Task, record: Record) -> str:
 
 
 class Lines(Display):
-    """A line on standard error for each run that has ended."""
+    """Prints a line on standard error for each finished run."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._ended, self._start = name, total, 0, time.perf_counter()
@@ -46,7 +46,7 @@ class Lines(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to clean up."""
+        """Do nothing: there is nothing to clean up."""
 
     def done(self, task: Task, record: Record) -> None:
         self._end(describe_result(task, record))
@@ -61,11 +61,11 @@ class Lines(Display):
 
 
 class Bars(Display):
-    """A bar for the grid with the mean scores so far, and one for each run under way with its latest metrics."""
+    """A progress bar for the grid with the mean scores so far, and one for each active run with its latest metrics."""
 
     def __init__(self, name: str, total: int) -> None:
         self._progress = Progress(
-            # Names and messages may hold what looks like markup.
+            # Names and messages may contain text that looks like markup.
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
@@ -118,12 +118,12 @@ class Bars(Display):
 
 
 def progress_display(name: str, total: int) -> Bars | Lines:
-    """Bars on a terminal, lines elsewhere."""
+    """Return progress bars on a terminal, lines elsewhere."""
     return Bars(name, total) if sys.stderr.isatty() else Lines(name, total)
 
 
 def run_recorded(work: Callable[[], Sequence[Failure]], out: str) -> int:
-    """Do runs that are recorded in a folder as they end, and name those that failed; the exit code."""
+    """Call ``work``, which records runs in the folder ``out``; report those that failed and return the exit code."""
     try:
         failures = work()
     except KeyboardInterrupt:
@@ -131,7 +131,7 @@ def run_recorded(work: Callable[[], Sequence[Failure]], out: str) -> int:
         return STOPPED
     if not failures:
         return GOOD
-    # Where errors come from: each place once.
+    # Print each distinct traceback once.
     for trace in dict.fromkeys(failure.trace for failure in failures if failure.trace):
         for line in trace.rstrip().splitlines():
             say(line)

@@ -1,4 +1,4 @@
-"""Runs and their records: a line of JSON each, in a file that only grows, so that no finished run is lost."""
+"""Runs and their records, stored as JSON lines in a file that is only appended to, so that no finished run is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ except ImportError:  # Windows
 _BEGINNING = b'{"experiment": "'
 
 Settings: TypeAlias = Mapping[str, Any]
-"""What distinguishes the runs of a grid, apart from their seeds: names, numbers and booleans."""
+"""The settings that distinguish the runs of a grid, apart from the seed: names, numbers and booleans."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of an experiment: its settings and its number, from 0, among those of these settings."""
+    """One run of an experiment: its settings, and its number among the runs of these settings, counted from 0."""
 
     experiment: str
     settings: Settings
@@ -36,17 +36,17 @@ class Run:
 
     @property
     def key(self) -> str:
-        """A short name, the same for the same run."""
+        """A short identifier, the same for the same run."""
         text = json.dumps([self.experiment, dict(self.settings), self.seed], sort_keys=True)
         return f"{self.experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
     def random_state(self) -> int:
-        """The seed of its randomness: 31 bits of its key, so that no two settings share their draws."""
+        """The seed of the random generators: 31 bits of the key, so that different settings get different seeds."""
         return int(self.key[-8:], 16) >> 1
 
     def has(self, wanted: Settings) -> bool:
-        """Whether its settings include the wanted ones; what it does not have is None."""
+        """Whether the run has all the wanted settings; a setting that it lacks counts as None."""
         return all(self.settings.get(name) == value for name, value in wanted.items())
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Record:
-    """A run that has ended, and what was measured."""
+    """A finished run and its metrics."""
 
     run: Run
     metrics: Mapping[str, Any]
@@ -67,11 +67,11 @@ class Record:
 
 
 def read(path: Path) -> dict[str, Record]:
-    """The records of a file, by the keys of their runs; of a run that was recorded twice, the later one."""
+    """Read the records of a file, by the keys of their runs; if a run is recorded twice, the later record counts."""
     if not path.exists():
         return {}
     lines = path.read_bytes().split(b"\n")
-    if _is_torn(lines[-1]):
+    if _is_incomplete(lines[-1]):
         lines.pop()
     found = {}
     for number, line in enumerate(lines, 1):
@@ -88,19 +88,19 @@ def read(path: Path) -> dict[str, Record]:
 
 
 def append(path: Path, record: Record) -> None:
-    """Write a record behind those of the file, on a line of its own, and see that it reaches the disk."""
+    """Append a record to the file as a line of its own, and flush it to disk."""
     line = encode(record)
     with path.open("a+b", buffering=0) as file:
         if fcntl is not None:
-            # Other programs that append wait until the file is closed. Some file systems have no locks; each line is
-            # written in one piece there too.
+            # Other programs that append wait until the file is closed. Some file systems have no locks; even there each
+            # line is written in one call.
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
-        end = _mend_end(file)
+        end = _repair_end(file)
         try:
             _write(file, line)
         except OSError:
-            # A full disk: half a line is of no use.
+            # The disk is full: remove the incomplete line.
             file.truncate(end)
             raise
         os.fsync(file.fileno())
@@ -111,12 +111,12 @@ def _write(file: IO[bytes], line: bytes) -> None:
         line = line[file.write(line) :]
 
 
-def _mend_end(file: IO[bytes]) -> int:
-    """The size of the file, once half a line that a killed program left is gone and the last one has its end."""
+def _repair_end(file: IO[bytes]) -> int:
+    """Remove an incomplete last line, or add a missing newline; return the size of the file."""
     file.seek(0)
     content = file.read()
     size, last = len(content), content[content.rfind(b"\n") + 1 :]
-    if _is_torn(last):
+    if _is_incomplete(last):
         size -= len(last)
         file.truncate(size)
     elif last:
@@ -125,9 +125,9 @@ def _mend_end(file: IO[bytes]) -> int:
     return size
 
 
-def _is_torn(last: bytes) -> bool:
-    """Whether what follows the last end of a line is half a record, which a killed program left."""
-    # After a loss of power, there may be zeros.
+def _is_incomplete(last: bytes) -> bool:
+    """Whether the text after the last newline is an incomplete record, left by a program that was killed."""
+    # After a power failure, the line may be padded with zeros.
     written = last.rstrip(b"\0")
     if not last or not (written.startswith(_BEGINNING) or _BEGINNING.startswith(written)):
         return False
@@ -139,19 +139,19 @@ def _is_torn(last: bytes) -> bool:
 
 
 def encode(record: Record) -> bytes:
-    """The line of a record. JSON has no NaN: what is not finite becomes null, and is read as NaN."""
+    """Return the record as a line of JSON. JSON has no NaN: numbers that are not finite become null, read as NaN."""
     fields = asdict(record)
     fields["metrics"] = _plain(fields["metrics"])
     return (json.dumps({**fields.pop("run"), **fields}, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def as_read(record: Record) -> Record:
-    """The record that the file will give back."""
+    """Return the record as it will be read from the file."""
     return _decode(encode(record))
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: numbers of numpy and torch become Python's."""
+    """Convert a value to what JSON can represent: NumPy and torch numbers become Python numbers."""
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if hasattr(value, "tolist"):

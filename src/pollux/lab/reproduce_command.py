@@ -1,4 +1,4 @@
-"""``pollux reproduce``: run the experiments of the paper, and set what is measured beside what was published."""
+"""``pollux reproduce``: run the experiments of the paper and compare the results with the published ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import Any
 
-# Written out, because the experiments bring torch; a test compares them.
+# Listed here because importing the experiments imports torch; a test compares the two lists.
 NAMES = (
     *("categorical", "outliers", "moons", "mnist", "cifar10"),
     *("mi-boundaries", "ova-vs-ovo", "model-selection", "complexity"),
@@ -14,7 +14,7 @@ NAMES = (
 
 
 class _WholeNames(argparse.HelpFormatter):
-    """No line ends within a name such as ova-vs-ovo."""
+    """A help formatter that does not break lines within names such as ova-vs-ovo."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

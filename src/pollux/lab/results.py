@@ -1,5 +1,5 @@
-"""Results of a grid: tables of text, printed in the terminal, however narrow, as Markdown and as a page; and the report
-that they are part of, with its figures. Each file appears whole or not at all.
+"""Tables of results, printed in a terminal of any width, as Markdown or as HTML, and the report that contains them
+with its figures. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _STYLES = {True: "green", False: "bold red", None: "dim"}
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, what stands beside it, a reference above and the difference to it below.
+    """A text, an optional remark beside it, a reference value above and the difference from it below.
 
-    ``emphasis`` is the part that is bold; ``holds`` says whether it is good, bad, or neither.
+    ``emphasis`` is the part that is bold; ``holds`` is True for a good result, False for a bad one, None for neither.
     """
 
     text: str = ""
@@ -52,21 +52,21 @@ class Cell:
 
     @property
     def whole(self) -> str:
-        """The text and what stands beside it."""
+        """The text and the remark beside it."""
         return f"{self.text} {self.aside}".strip()
 
     @property
     def lines(self) -> list[str]:
-        """All parts, one below the other."""
+        """All parts, from top to bottom."""
         return [line for line in (self.reference, self.whole, self.difference) if line]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under the names of their columns.
+    """Rows of cells under column names.
 
-    ``reference`` is the name of what stands above the measured values. A compact table has narrow gaps, and where a
-    terminal is narrow it is printed without what stands beside texts, then without its ``optional`` columns.
+    ``reference`` names the values above the measured ones. A compact table has narrow gaps; in a narrow terminal it is
+    printed without the remarks beside its texts, then without its ``optional`` columns.
     """
 
     title: str
@@ -83,13 +83,13 @@ class Table:
 
 
 def typeset(number: str) -> str:
-    """A number as text with a true minus sign, and with none before zero."""
+    """Return a number as text with a true minus sign; zero has no sign."""
     is_zero = not any(digit in "123456789" for digit in number)
     return number.removeprefix("-") if is_zero else number.replace("-", "−")
 
 
 def with_sign(number: str) -> str:
-    """A number as text with its sign; zero has none."""
+    """Return a number as text with an explicit sign; zero has none."""
     is_zero = not any(digit in "123456789" for digit in number)
     return number if number.startswith("−") or is_zero else f"+{number}"
 
@@ -98,18 +98,18 @@ def with_sign(number: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown and the HTML within it leave as it is, on one line."""
+    """Escape text for Markdown and the HTML within it, and join its lines."""
     text = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN.sub(r"\\\1", text)
 
 
 def markdown_list(lines: Iterable[str]) -> str:
-    """A list of lines."""
+    """Return the lines as a Markdown list."""
     return "\n".join(f"- {escape_markdown(line)}" for line in lines)
 
 
 def markdown_blocks(table: Table, level: int = 2) -> Iterator[str]:
-    """A heading of a level, the table, and its notes."""
+    """Yield a heading of the given level, the table, and its notes."""
     if table.is_empty:
         return
     yield f"{'#' * level} {escape_markdown(table.title)}"
@@ -137,17 +137,17 @@ def _in_markdown(cell: Cell) -> str:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print text that is no markup."""
+    """Print text literally, without interpreting markup."""
     console.print(Text(text, style=style))
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table; where the terminal is too narrow, without what is optional, and at last a line for each cell."""
+    """Print a table. In a narrow terminal optional parts are left out; if it still does not fit, one line per cell."""
     if table.is_empty:
         return
     print_line(console, f"\n{table.title}", "bold")
     for form, is_broken in _forms(table):
-        # What each column needs, with its heading broken at spaces or not.
+        # The width that each column needs, with its heading broken at spaces or not.
         widths = [
             max(
                 *(cell_len(part) for part in (column.split() if is_broken else [column])),
@@ -156,7 +156,7 @@ def print_table(table: Table, console: Console) -> None:
             )
             for at, column in enumerate(form.columns)
         ]
-        # Rich adds one space more between columns, where other boxes have a line.
+        # This box of rich has one space more between columns, where other boxes have a line.
         gap = _GAP - form.is_compact
         room = console.width - sum(width + gap + 1 for width in widths)
         longest = max(cell_len(name) for name, _ in form.rows)
@@ -166,8 +166,8 @@ def print_table(table: Table, console: Console) -> None:
             least = max(least, *(cell_len(word) for name, _ in form.rows for word in name.split()))
         if room >= least:
             grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_lines=False, padding=0)
-            # All widths are given: what rich makes narrower by itself it may cut off. The gap is in them, because
-            # releases before 15 also count padding at the edge, where there is none.
+            # Set all widths explicitly: rich may truncate columns that it narrows itself. The gap is part of the width,
+            # because releases before 15 also count padding at the edge, although there is none.
             grid.add_column("", width=min(room, longest), overflow="fold")
             for column, width in zip(form.columns, widths, strict=True):
                 heading = textwrap.fill(column, width, break_on_hyphens=False)
@@ -185,7 +185,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _forms(table: Table) -> Iterator[tuple[Table, bool]]:
-    """From the widest to the narrowest, and whether headings are broken at spaces."""
+    """Yield forms of the table from the widest to the narrowest, each with whether headings are broken at spaces."""
     yield table, False
     yield table, True
     if table.is_compact:
@@ -208,7 +208,7 @@ def _styled(cell: Cell) -> Text:
 
 
 def _print_stacked(table: Table, console: Console) -> None:
-    """A block for each row, a line for each of its cells: under headings where there is room, else as sentences."""
+    """Print a block for each row and a line for each cell: in columns if there is room, else as sentences."""
     headings = ["", table.reference, "measured", "difference"] if table.reference else ["", "measured"]
 
     def parts_of(column: str, cell: Cell) -> list[str]:
@@ -255,7 +255,7 @@ WITHOUT_FIGURES = "figures need: pip install 'pollux[report]'"
 
 
 class Picture(NamedTuple):
-    """A figure that was drawn: what it shows, its PNG, and its path beside the Markdown."""
+    """A figure that was drawn: its caption, its PNG, and its path relative to the Markdown file."""
 
     caption: str
     png: bytes
@@ -263,42 +263,42 @@ class Picture(NamedTuple):
 
     @property
     def base64(self) -> str:
-        """The PNG as text."""
+        """The PNG, encoded in base64."""
         return base64.b64encode(self.png).decode()
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was run, and what was found."""
+    """A report on a set of runs: tables, findings, figures, and how the runs were made."""
 
-    name: str  # the stem of its files
+    name: str  # the file name without its suffix
     title: str
     lead: str  # how much was run
     tables: Sequence[Table]
-    records: Sequence[Record]  # what the tables are made of
-    command: str  # that shows or runs the same
+    records: Sequence[Record]  # from which the tables are made
+    command: str  # that shows or repeats the runs
     departure: str = ""  # how the runs differ from the full protocol
     findings: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    remarks: Sequence[str] = ()  # what was left out, failed, or warned
+    remarks: Sequence[str] = ()  # runs that were left out or failed, and warnings
     pictures: Sequence[Picture] = ()
 
     @property
     def notices(self) -> list[str]:
-        """What a reader must know before the tables."""
+        """Remarks to be shown before the tables."""
         notices = [f"Not the full protocol – {self.departure}."] if self.departure else []
         return notices if self.records else [*notices, "No run of this is recorded."]
 
     @property
     def versions(self) -> dict[str, str]:
-        """All versions of each package that the runs were done with."""
+        """For each package, all versions that the runs were made with."""
         names = {name: None for record in self.records for name in record.versions}
         found = {name: sorted({r.versions[name] for r in self.records if name in r.versions}) for name in names}
         return {name: ", ".join(filter(None, versions)) for name, versions in found.items() if any(versions)}
 
 
 def duration(seconds: float) -> str:
-    """Seconds, and minutes or hours where there are many."""
+    """Format a duration in seconds, and from two minutes on also in hours and minutes."""
     if seconds < 120:
         return f"{seconds:,.1f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -306,7 +306,7 @@ def duration(seconds: float) -> str:
 
 
 def results_folder(out: str | Path) -> Path:
-    """The folder that ``--out`` names, or an InputError where results cannot be written into it."""
+    """Return the folder given by ``--out``; raise an InputError if results cannot be written into it."""
     if not str(out):
         raise InputError("--out names no folder.")
     folder = Path(out)
@@ -321,7 +321,7 @@ def results_folder(out: str | Path) -> Path:
 
 
 def check_records(path: Path) -> None:
-    """Raise an InputError where records cannot be appended to a file."""
+    """Raise an InputError if records cannot be appended to the file."""
     if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
         raise InputError(f"Nothing can be recorded in {path}: name another folder by --out.")
 
@@ -330,7 +330,7 @@ def check_records(path: Path) -> None:
 
 
 def render_markdown(report: Report) -> str:
-    """The report as the text of a Markdown file."""
+    """Return the report as Markdown."""
     blocks = [f"# {escape_markdown(report.title)}", escape_markdown(report.lead)]
     if report.departure:
         blocks.append(f"**Not the full protocol** – {escape_markdown(report.departure)}.")
@@ -355,7 +355,7 @@ def render_markdown(report: Report) -> str:
 
 
 def render_page(report: Report) -> str:
-    """The report as a page that needs no other file."""
+    """Return the report as a self-contained HTML page."""
     return render("results.html", {"report": report}, "pollux.lab")
 
 
@@ -377,13 +377,13 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def with_figures(report: Report, folder: Path, draw: Callable[[], Mapping[str, Figure]]) -> Report:
-    """The report with the figures that ``draw`` returns, written into the folder; where that fails, the reason."""
+    """Draw the figures, write them into the folder and add them to the report; if that fails, add the reason."""
     try:
         figures = draw()
     except ImportError:
         return replace(report, remarks=[*report.remarks, WITHOUT_FIGURES])
     except Exception as error:
-        # A model file that cannot be read, or settings without a figure, cost the figures, not the tables.
+        # An unreadable model file, or settings without a figure, must not prevent the tables.
         reason = f"no figures: {type(error).__name__}: {error}"
         return replace(report, remarks=[*report.remarks, reason])
     pictures = [_write_figure(figure, folder, f"{report.name}-{name}") for name, figure in figures.items()]
@@ -391,12 +391,12 @@ def with_figures(report: Report, folder: Path, draw: Callable[[], Mapping[str, F
 
 
 def _write_figure(figure: Figure, folder: Path, name: str) -> Picture:
-    """Write a figure as PNG and SVG; its label is the caption."""
+    """Write a figure as PNG and SVG; the caption is its label."""
     from matplotlib import rc_context
 
     (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     image = io.BytesIO()
-    # The same figure is the same file: no dates, no random names.
+    # Equal figures give equal files: no dates, no random identifiers.
     with rc_context({"svg.hashsalt": name}):
         figure.savefig(image, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
         with in_place(folder / FIGURES / f"{name}.svg") as path:
@@ -407,7 +407,7 @@ def _write_figure(figure: Figure, folder: Path, name: str) -> Picture:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the Markdown and the page; their paths."""
+    """Write the report as Markdown and HTML, and return the paths."""
     texts = {"md": render_markdown(report), "html": render_page(report)}
     for ending, text in texts.items():
         write_text(folder / f"{report.name}.{ending}", text)
@@ -415,8 +415,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 
 def publish(report: Report, folder: Path, shown: Report | None = None) -> None:
-    """Write the files, where there are records, and print the report, or the one that is to be shown instead."""
-    # Files first: they are there even if the program that reads our output stops reading.
+    """Write the report's files if there are records, and print the report, or ``shown`` instead if it is given."""
+    # Write before printing: the files then exist even if the reader of our output closes the pipe.
     written = write_report(report, folder) if report.records else []
     print_report(report if shown is None else shown, Console(highlight=False))
     for path in written:

@@ -1,4 +1,4 @@
-// Transport from rows to columns at any costs, from scratch: the primal network simplex.
+// Transport from rows to columns with any costs, from a cold start: the primal network simplex.
 #pragma once
 #include <numeric>
 #include <utility>
@@ -7,20 +7,20 @@
 
 namespace pollux {
 
-// Nodes 0 … rows−1 send what `supply` says, nodes rows … rows+columns−1 receive it; `cost` is (rows, columns).
+// Nodes 0 … rows−1 send `supply`, nodes rows … rows+columns−1 receive it; `cost` is (rows, columns).
 class Bipartite {
  public:
   SpanningTree tree;
 
-  // `prices`, where given, are guesses of the columns' potentials: the start is then greedy for cost plus price.
+  // `prices`, if given, are guesses of the columns' potentials: the start is then greedy for cost plus price.
   Status solve(const double* cost, int rows, int columns, const double* supply, const double* prices, Watch& watch,
                Effort& effort) {
     cost_ = cost, rows_ = rows, columns_ = columns;
     if (!start(supply, prices)) return Status::GAVE_UP;
     const Status status = pivot(watch, effort);
     if (status != Status::GAVE_UP) return status;
-    // It may have run in circles through trees of equal value. One unit more from every node to the root leaves no
-    // flow at zero, so each pivot gains; supplies are coarser by the number of nodes, so that they stay exact.
+    // It may have cycled through trees of equal value. One more unit from every node to the root leaves no zero flow,
+    // so that each pivot gains; supplies are coarsened by the number of nodes, so that they stay exact.
     std::vector<double> moved(supply, supply + tree.n);
     perturb(moved);
     if (!start(moved.data(), prices)) return Status::GAVE_UP;
@@ -38,7 +38,7 @@ class Bipartite {
 
   const double* row(int i) const { return cost_ + static_cast<size_t>(i) * columns_; }
 
-  // False where a cost is no number.
+  // False if a cost is not a number.
   bool start(const double* supply, const double* prices) {
     tree.resize(rows_ + columns_);
     tree.root = static_cast<int>(std::min_element(supply + rows_, supply + tree.n) - supply);
@@ -50,7 +50,7 @@ class Bipartite {
     return true;
   }
 
-  // The largest rows first, each to its cheapest columns that are not full.
+  // The largest rows first, each to its cheapest columns with remaining capacity.
   bool greedy(const double* supply, const double* prices) {
     arcs_.clear();
     left_.resize(columns_);
@@ -80,7 +80,7 @@ class Bipartite {
     return least < INFINITE ? first_within(costs, key, columns_, least) : -1;
   }
 
-  // A spanning tree from the greedy arcs: what closes a cycle is left out, what is apart is joined by empty arcs.
+  // A spanning tree from the greedy arcs: arcs that close a cycle are left out, components are joined by empty arcs.
   void span() {
     group_.resize(tree.n);
     std::iota(group_.begin(), group_.end(), 0);
@@ -134,7 +134,7 @@ class Bipartite {
     }
   }
 
-  // Rows are looked through in turn until a few offer an arc that is too cheap; the best of those few enter.
+  // Rows are searched in turn until a few have an arc that is too cheap; the best of those few enter.
   Status pivot(Watch& watch, Effort& effort) {
     constexpr int CANDIDATES = 16;
     struct Candidate {
@@ -180,7 +180,7 @@ class Bipartite {
     const double step = std::ldexp(1.0, std::ilogb(2.0 * tree.n) + 1);
     double excess = 0;
     for (int v = 0; v < tree.n; v++) {
-      // Rows must go on sending and columns receiving: at least one step each.
+      // Rows must still send and columns receive: at least one step each.
       const double whole = std::nearbyint(supply[v] / step);
       supply[v] = step * (v < rows_ ? std::max(whole, 1.0) : std::min(whole, -1.0)) + (v == tree.root ? 0 : 1);
       excess += supply[v];

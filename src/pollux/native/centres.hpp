@@ -1,4 +1,4 @@
-// k-means: seeds, and Lloyd's iterations.
+// k-means: initialisation, and Lloyd's iterations.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace pollux {
 
-// Greedy k-means++: each next of K centres is the best of a few samples (n × r), drawn by their squared distances from
-// those before and by `draws` (K − 1 × trials) from 0 to 1. `chosen` (K,), whose first is given, are their numbers.
+// Greedy k-means++: each next of K centres is the best of a few samples (n × r), drawn with probabilities proportional
+// to their squared distances from the centres so far, by `draws` (K − 1 × trials) in [0, 1]. `chosen` (K,), whose first
+// entry is given, are their numbers.
 template <class Real>
 void seed_centres(int64_t n, int64_t r, int64_t K, int64_t trials, const Real* samples, const double* squares,
                   const double* weight, const double* draws, int64_t* chosen) {
@@ -66,8 +67,8 @@ void seed_centres(int64_t n, int64_t r, int64_t K, int64_t trials, const Real* s
 }
 
 // Labels (n,) of samples (n × r) by the nearest of K centres (K × r), which move to the means of their samples until
-// labels stay, or centres move by less than the tolerance (the sum of squares) in all. `squares` are those of samples'
-// lengths. Returns the inertia. A cluster that nothing is nearest to starts anew at the sample farthest from its centre.
+// labels do not change, or the sum of squared movements is below the tolerance. `squares` are the squared lengths of
+// the samples. Returns the inertia. The centre of an empty cluster moves to the sample farthest from its own centre.
 template <class Real>
 double iterate_centres(int64_t n, int64_t r, int64_t K, const Real* samples, const double* squares,
                        const double* weight, Real* centres, int64_t* labels, double tolerance, int64_t iterations) {

@@ -1,10 +1,10 @@
-// Transport at metric costs: a flow on the complete graph, warm by the dual simplex, cold by the primal one.
+// Transport with metric costs: a flow on the complete graph, by the dual simplex from a warm start, else by the primal.
 #pragma once
 #include "bipartite.hpp"
 
 namespace pollux {
 
-// Distances (n, n): symmetric, zero from a point to itself, no detour shorter than the direct way. `single` are the same
+// Distances (n, n): symmetric, zero from a point to itself, satisfying the triangle inequality. `single` holds the same
 // numbers in float32.
 struct Distances {
   const double* exact;
@@ -16,7 +16,7 @@ struct Distances {
   const float* single_row(int i) const { return single + static_cast<size_t>(i) * n; }
 };
 
-// max_ij f_i − f_j − C_ij: how far potentials are from feasible.
+// max_ij f_i − f_j − C_ij: the violation of feasibility of potentials.
 inline double violation(const Distances& distances, const double* potential) {
   double most = -INFINITE;
   for (int i = 0; i < distances.n; i++)
@@ -24,7 +24,7 @@ inline double violation(const Distances& distances, const double* potential) {
   return most;
 }
 
-// Whether the distances from a point to all others are at most those over any third one.
+// Whether the distances from one point to all others satisfy the triangle inequality.
 inline bool triangles_hold(const Distances& distances, int point, bool to_all, double tolerance) {
   const double* row = distances.row(point);
   for (int j = to_all ? 0 : point + 1; j < distances.n; j++)
@@ -42,16 +42,16 @@ class Complete {
     tree.resize(distances.n);
   }
 
-  // From the tree in `parent` and `up`, of an earlier problem at the same costs.
+  // Starts from the tree in `parent` and `up`, of an earlier problem with the same costs.
   Status warm(const int* parent, const int8_t* up, const double* supply, Watch& watch, Effort& effort) {
     if (!tree.take(parent, up)) return Status::GAVE_UP;
     refresh(supply);
-    // Where more is wrong, starting anew is faster.
+    // If more flows are infeasible, a cold start is faster.
     constexpr double MOST_WRONG = 0.2;
     return dual_simplex(tree, *this, MOST_WRONG, watch, effort);
   }
 
-  // Mass that stays where it is costs nothing, so only the differences move: a problem between the nodes that send and
+  // Mass that stays in place costs nothing, so only the differences move: a problem between the nodes that send and
   // those that receive.
   Status cold(const double* supply, Watch& watch, Effort& effort) {
     effort.cold = true;
@@ -70,11 +70,11 @@ class Complete {
     if (status != Status::OPTIMAL) return status;
     if (!extend()) return Status::GAVE_UP;
     refresh(supply);
-    // What rounding has left wrong.
+    // Repair what rounding has left infeasible.
     return dual_simplex(tree, *this, 1.0, watch, effort);
   }
 
-  // Potentials and flows from the tree alone, without what rounding has added up to.
+  // Recompute potentials and flows from the tree, without accumulated rounding errors.
   void refresh(const double* supply) {
     for (int v = 0; v < tree.n; v++)
       if (v != tree.root) tree.nodes[v].length = distances_.row(v)[tree.nodes[v].parent];
@@ -82,7 +82,7 @@ class Complete {
     tree.set_flows(supply);
   }
 
-  // The arc between the subtree of `top` and the rest that is first to become tight.
+  // The arc between the subtree of `top` and the rest that becomes tight first.
   Entering entering(const SpanningTree& tree, int top, double sign) {
     const int n = distances_.n, moved = tree.nodes[top].size;
     const bool rows_inside = 2 * moved <= n;
@@ -114,7 +114,7 @@ class Complete {
   std::vector<int> active_, part_, rows_;
   std::vector<char> dominated_;
 
-  // The costs between senders and receivers. A receiver that is far from what is sent must be dear to all: the first
+  // The costs between senders and receivers. A receiver far from all senders is expensive for all of them: the initial
   // guess of its price is its mean distance.
   void gather(int rows, int columns) {
     block_.resize(static_cast<size_t>(rows) * columns);
@@ -129,8 +129,8 @@ class Complete {
     }
   }
 
-  // The tree of the active nodes becomes one of all nodes: each of the others hangs on an active one so that its
-  // potential is min_y C_xy + f_y, the largest that is feasible.
+  // Extend the tree of the active nodes to all nodes: each other node is attached to an active one so that its
+  // potential is min_y C_xy + f_y, the largest feasible one.
   bool extend() {
     const SpanningTree& part = bipartite_.tree;
     const int n = distances_.n;
@@ -153,8 +153,8 @@ class Complete {
     return tree.thread();
   }
 
-  // The nodes of the smaller part are rows to look through, and not to be reached. Unless they are dominated: an arc
-  // over a tight arc to another node of the part is no cheaper than one from that other node, by the triangle inequality.
+  // The nodes of the smaller part are the rows to search, and are excluded as targets. Dominated rows are skipped: an
+  // arc over a tight arc to another node of the part is no cheaper than one from that node, by the triangle inequality.
   void choose_rows(const SpanningTree& tree, int top, bool inside, double side) {
     const int moved = tree.nodes[top].size;
     const int first = inside ? top : tree.next[tree.listed[moved - 1]], count = inside ? moved : tree.n - moved;
@@ -168,8 +168,8 @@ class Complete {
       if (!dominated_[v]) rows_.push_back(v);
   }
 
-  // Half the memory to read: slacks in float32 first, then only the rows that may be least, in float64. Returns a bound
-  // on the least of `least_`, rounding included.
+  // Reads half the memory: slacks in float32 first, then only the rows that may be minimal, in float64. Returns a bound
+  // on the minimum of `least_`, including rounding errors.
   double bound_in_single(const SpanningTree& tree, double side) {
     const int n = distances_.n;
     for (int k = 0; k < n; k++) single_key_[k] = static_cast<float>(key_[k]);

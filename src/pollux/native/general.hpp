@@ -1,10 +1,10 @@
-// Transport at any costs, metric or not.
+// Transport with any costs, metric or not.
 #pragma once
 #include "bipartite.hpp"
 
 namespace pollux {
 
-// Mass is not cancelled: a sample may be left by some mass and reached by other.
+// Mass is not cancelled: a sample may both send and receive.
 class General {
  public:
   General(const double* cost, int n) : cost_(cost), n_(n), key_(n), block_cost_(nullptr) {}
@@ -49,7 +49,7 @@ class General {
     nodes.push_back(v), supply_.push_back(mass), excess += mass;
   }
 
-  // The costs between samples with mass; all of them need no copy.
+  // The costs between samples with mass; no copy if all have mass.
   void gather(int rows, int columns) {
     block_cost_ = cost_;
     if (rows == n_ && columns == n_) return;
@@ -60,8 +60,8 @@ class General {
     block_cost_ = block_.data();
   }
 
-  // Potentials of samples without mass: the largest that are feasible, which is the gradient for mass that would
-  // appear there.
+  // Potentials of samples without mass: the largest feasible ones, which are the gradient for mass that would appear
+  // there.
   void extend(int rows, int columns, double* f, double* g) {
     const std::vector<double>& potential = bipartite_.tree.potential;
     std::fill(key_.begin(), key_.end(), INFINITE);

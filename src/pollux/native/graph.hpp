@@ -1,4 +1,4 @@
-// Transport at the lengths of shortest paths: a flow on the sparse graph itself, without its matrix of distances.
+// Transport with shortest-path costs: a flow on the sparse graph itself, without its distance matrix.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -8,8 +8,8 @@
 
 namespace pollux {
 
-// An undirected graph in compressed rows: neighbours of v are ends[starts[v] … starts[v + 1]), in increasing order, each
-// edge in both directions.
+// An undirected graph in compressed rows: the neighbours of v are ends[starts[v] … starts[v + 1]), in increasing order,
+// each edge in both directions.
 struct Graph {
   Graph(int nodes, const int* first, const int* neighbours, const double* edge_lengths)
       : n(nodes), starts(first), ends(neighbours), lengths(edge_lengths) {}
@@ -23,8 +23,8 @@ struct Graph {
     double length;
   };
 
-  // Each edge once, shuffled: pricing looks at a block of them at a time, and neighbours in memory are neighbours in
-  // the graph, where one pivot mends them all.
+  // Each edge once, shuffled: pricing looks at one block of edges at a time, and edges that are adjacent in memory are
+  // adjacent in the graph, where one pivot repairs them all.
   const std::vector<Edge>& edges() const {
     std::call_once(made_, [this] {
       for (int a = 0; a < n; a++)
@@ -39,7 +39,7 @@ struct Graph {
     return edges_;
   }
 
-  // The length of the edge between two nodes, or a negative number where there is none.
+  // The length of the edge between two nodes, or a negative number if there is none.
   double between(int a, int b) const {
     const int* found = std::lower_bound(ends + starts[a], ends + starts[a + 1], b);
     return found != ends + starts[a + 1] && *found == b ? lengths[found - ends] : -1;
@@ -109,7 +109,7 @@ class Sparse {
   const Graph& graph_;
   std::vector<char> inside_;
 
-  // Dijkstra's tree; false where the graph is not connected.
+  // Dijkstra's shortest-path tree; false if the graph is not connected.
   bool shortest_paths(int root) {
     using Entry = std::pair<double, int>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue;
@@ -134,8 +134,8 @@ class Sparse {
     return tree.thread();
   }
 
-  // From any spanning tree: arcs may point either way, so it becomes feasible by pointing along its flows. Those of zero
-  // point to the root, so that no tree comes twice.
+  // Starts from any spanning tree: arcs may point either way, so it becomes feasible if they point along its flows.
+  // Arcs of zero flow point to the root, so that no tree occurs twice.
   Status primal(const double* supply, Watch& watch, Effort& effort) {
     tree.set_flows(supply);
     for (int v = 0; v < tree.n; v++) tree.nodes[v].up = tree.nodes[v].sent >= 0 ? 1 : -1;

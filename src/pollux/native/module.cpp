@@ -1,6 +1,5 @@
-// The solvers, the training steps of small networks and the splits of trees, as a Python module. Arrays come through the
-// buffer protocol and are checked for type and size; the lock of the interpreter is released while problems are solved,
-// several at a time.
+// The solvers, the training steps of small networks and the splits of trees, as a Python module. Arrays are passed by
+// the buffer protocol and checked for type and size; the GIL is released while problems are solved, several at a time.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and all that follow
 #include <Python.h>
@@ -33,7 +32,7 @@ class Array {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object, &view_, flags) != 0) throw PythonError{};
     const char* format = view_.format ? view_.format : "B";
-    // An int32 is called a long where that has four bytes, and an int64 where it has eight.
+    // An int32 may have the type code of a long if that has four bytes, an int64 if it has eight.
     const bool known = format[0] == CODE || ((CODE == 'i' || CODE == 'q') && format[0] == 'l');
     if (!known || format[1] || view_.itemsize != sizeof(Number)) {
       PyErr_Format(PyExc_TypeError, "%s holds numbers of type '%s', not '%c'", name, format, CODE);
@@ -64,7 +63,7 @@ class Array {
   Py_buffer view_;
 };
 
-// The calling thread asks the interpreter for signals (Ctrl-C); the others ask the calling thread.
+// The calling thread checks the interpreter for signals (Ctrl-C); the others check the calling thread.
 struct Stop {
   std::atomic<bool> asked{false}, failed{false};
   std::exception_ptr failure;
@@ -99,8 +98,8 @@ class SignalWatch : public Watch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Solve problems 0 … count−1; `make()` gives each thread a worker with memory of its own, to be called with the number
-// of a problem and a watch.
+// Solve problems 0 … count−1; `make()` returns a worker with its own memory for each thread, which is called with the
+// number of a problem and a watch.
 template <class Make>
 void in_parallel(int count, int threads, Make make) {
   Stop stop;
@@ -124,11 +123,11 @@ void in_parallel(int count, int threads, Make make) {
         work(watch);
       }));
   } catch (...) {
-    // No more threads to be had: those there are do the work.
+    // No more threads are available: the existing ones do the work.
   }
   SignalWatch watch(stop, released);
   work(watch);
-  // The others may have long problems left; Ctrl-C is noticed meanwhile.
+  // The other threads may still be busy; handle Ctrl-C meanwhile.
   for (auto& other : others)
     while (other.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) watch.interrupted();
   PyEval_RestoreThread(released);
@@ -136,7 +135,7 @@ void in_parallel(int count, int threads, Make make) {
   if (PyErr_Occurred()) throw PythonError{};
 }
 
-// Runs a function of the module; what is thrown becomes a Python exception.
+// Calls a function of the module; C++ exceptions become Python exceptions.
 template <class Body>
 PyObject* guarded(Body body) {
   try {
@@ -160,21 +159,21 @@ int sizes(Py_ssize_t count) {
   return static_cast<int>(count);
 }
 
-// The n of costs (n, n).
+// Returns n for costs (n, n).
 int side_of(const Array<double>& cost) {
   const int n = sizes(std::lround(std::sqrt(static_cast<double>(cost.size()))));
   cost.holds(static_cast<Py_ssize_t>(n) * n);
   return n;
 }
 
-// What is reported of a problem: its status, the number of pivots, and whether it started from nothing.
+// Reports on a problem: its status, the number of pivots, and whether it was a cold start.
 void tell(int* report, Status status, const Effort& effort) {
   report[0] = static_cast<int>(status);
   report[1] = static_cast<int>(std::min<int64_t>(effort.pivots, std::numeric_limits<int>::max()));
   report[2] = effort.cold;
 }
 
-// The weights of one problem, as shares.
+// The weights of one problem, divided by their sums.
 struct Weights {
   std::vector<double> p, q, supply;
   explicit Weights(int n) : p(n), q(n), supply(n) {}
@@ -189,7 +188,7 @@ struct Weights {
   }
 };
 
-// What the solvers for metrics have in common: weights and trees in, values and potentials out.
+// Shared by the solvers for metrics: weights and trees in, values and potentials out.
 struct Problems {
   Array<double> p, q;
   Array<int> parent;
@@ -208,7 +207,7 @@ struct Problems {
     if (q.size() != n) q.holds(all);
   }
 
-  // `solver` has room for one problem at a time; `verify` is its last word on the potentials.
+  // `solver` has memory for one problem at a time; `verify` makes the final check of the potentials.
   template <class Solver, class Verify>
   Status solve(int problem, Solver& solver, Weights& weights, Watch& watch, Verify verify) const {
     double &value = values.data()[problem], &gap = gaps.data()[problem], *potential = potentials.row(problem, n);
@@ -219,7 +218,7 @@ struct Problems {
     Status status = weights.take(p.row(problem, n), q.row(q.size() == n ? 0 : problem, n));
     const double unit = status == Status::OPTIMAL ? weights.whole_supplies() : 0;
     if (unit == 0) {
-      // Nothing moves. Of all optimal potentials zero prefers no sample.
+      // Nothing moves. Of all optimal potentials, zero favours no sample.
       std::fill(potential, potential + n, 0.0);
     } else {
       const double* supply = weights.supply.data();
@@ -235,7 +234,7 @@ struct Problems {
           middle += tree.potential[v] * (weights.p[v] + weights.q[v]) / 2;
         }
         value = std::max(value, 0.0), gap = std::max(unit * cost - value, 0.0);
-        // Potentials are known up to a constant: the one that gives both distributions half the value.
+        // Potentials are determined up to a constant: choose the one that gives both distributions half the value.
         for (int v = 0; v < n; v++) potential[v] = tree.potential[v] - middle;
         for (int v = 0; v < n; v++) tree_parent[v] = tree.nodes[v].parent, tree_up[v] = tree.nodes[v].up;
         if (!verify(tree)) status = Status::GAVE_UP;
@@ -392,7 +391,7 @@ PyObject* describe(PyObject*, PyObject* cost_object) {
             const double forth = cost.row(i, n)[j], back = cost.row(j, n)[i];
             largest = std::max(largest, std::max(forth, back)), least = std::min(least, std::min(forth, back));
             asymmetry = std::max(asymmetry, std::fabs(forth - back));
-            zero += 0 * forth + 0 * back;  // NaN where one is not finite
+            zero += 0 * forth + 0 * back;  // NaN if one is not finite
           }
     for (int i = 0; i < n; i++) diagonal = std::max(diagonal, std::fabs(cost.row(i, n)[i]));
     return Py_BuildValue("Ndddd", PyBool_FromLong(zero == 0), largest, least, asymmetry, diagonal);
@@ -401,7 +400,7 @@ PyObject* describe(PyObject*, PyObject* cost_object) {
 
 // Training steps.
 
-// Whether an array holds numbers in single precision; else it must be double.
+// Whether an array is in single precision; otherwise it must be in double.
 bool is_single(PyObject* object) {
   Py_buffer view;
   if (PyObject_GetBuffer(object, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) throw PythonError{};
@@ -431,7 +430,7 @@ Architecture architecture_of(PyObject* widths_object, PyObject* activations_obje
   return architecture;
 }
 
-// The R of parameters (R, P).
+// Returns R for parameters (R, P).
 template <class Real>
 int64_t models_of(const Array<Real>& parameters, const Architecture& architecture) {
   const int64_t P = architecture.parameters(), R = parameters.size() / P;
@@ -439,14 +438,14 @@ int64_t models_of(const Array<Real>& parameters, const Architecture& architectur
   return R;
 }
 
-// Rows of an array with n of them, which is empty where there are none to give.
+// Returns the width of the rows of an array with n rows; 0 if it is empty.
 template <class Real>
 int64_t width_of(const Array<Real>& array, int64_t n, const char* complaint) {
   check(n >= 1 && array.size() % n == 0, complaint);
   return array.size() / n;
 }
 
-// Runs work without the lock of the interpreter.
+// Calls work without the GIL.
 template <class Work>
 void unlocked(Work work) {
   PyThreadState* released = PyEval_SaveThread();
@@ -459,7 +458,7 @@ void unlocked(Work work) {
   PyEval_RestoreThread(released);
 }
 
-// Shares of n weights, or equal ones.
+// n weights divided by their sum, or equal ones.
 void shares_of(const double* weight, const int64_t* index, int64_t n, double* shares) {
   if (!weight) {
     std::fill(shares, shares + n, 1.0 / static_cast<double>(n));
@@ -467,7 +466,7 @@ void shares_of(const double* weight, const int64_t* index, int64_t n, double* sh
   }
   double sum = 0, largest = 0;
   for (int64_t i = 0; i < n; i++) largest = std::max(largest, shares[i] = weight[index ? index[i] : i]);
-  // The sum of the largest numbers is one, too.
+  // Scale first, so that the sum of very large weights does not overflow.
   for (int64_t i = 0; i < n; i++) sum += shares[i] /= largest;
   for (int64_t i = 0; i < n; i++) shares[i] /= sum;
 }
@@ -610,7 +609,7 @@ void take_step(PyObject* const* o, long long steps, double beta1, double beta2, 
   unlocked([&] {
     Networks<Real> networks(architecture, R, parameters.data());
     Buffer<Real> rows, gradients, readable;
-    // There is room to read beyond the end of what is copied.
+    // Copies are allocated with room to read beyond their end.
     std::copy_n(inputs.data(), n * d, readable.sized(n * d));
     networks.forward(n, readable.data(), d);
     turn(gradient.data(), rows.sized(n * R * K), R, n, K, false);
@@ -678,8 +677,8 @@ PyObject* gemini_gradient(PyObject*, PyObject* arguments) {
 
 // Splits of trees.
 
-// The splits of a leaf: orders (c', n) of samples, the number of the first sample of the leaf and of that behind its last
-// one, the columns (c,) that may be split, and the splits (t,).
+// The splits of a leaf: orders (c', n) of samples, the range of its samples in them, first and one past the last, the
+// columns (c,) that may be split, and the splits (t,).
 struct Leaf {
   Array<int> order, columns;
   Array<int64_t> last;

@@ -1,4 +1,4 @@
-// Products of small matrices, and the exponential, for whatever vector registers there are.
+// Products of small matrices, and the exponential, for the vector registers of the processor.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-// One binary for every processor: the loops that take the time have a version for each width of registers.
+// One binary for every processor: the time-critical loops are compiled for each register width.
 #if defined(__GNUC__)
 #define POLLUX_INLINE __attribute__((always_inline)) inline
 #define POLLUX_INLINED __attribute__((always_inline))
@@ -18,13 +18,13 @@
 
 namespace pollux {
 
-// Calls work(bytes), a lambda that is inlined into a function of its own for each width of registers.
+// Calls work(bytes), a lambda that is inlined into a separate function for each register width.
 template <int BYTES>
 using Width = std::integral_constant<int, BYTES>;
 
 #if defined(__GNUC__) && defined(__x86_64__)
 static const int REGISTERS = [] {
-  // Constructors of static objects run in no known order: what tells processors apart may not have been set up yet.
+  // Static constructors run in an unspecified order: the detection of the processor may not be initialised yet.
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512f")                                    ? 64
          : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
@@ -81,7 +81,7 @@ struct Lanes {
 };
 #endif
 
-// Rows of B are read, and never used, up to so many numbers beyond their last column: there must be room for that.
+// Rows of B are read, but not used, up to this many numbers beyond their last column: they must be allocated.
 constexpr int64_t SLACK = 32;
 
 // ROWS × (2 vectors) of C (+)= A B over columns k of A.
@@ -123,7 +123,7 @@ template <class Real, int BYTES, int ROWS>
 POLLUX_INLINE void multiply_blocks(int64_t rows, int64_t columns, int64_t depth, const Real* a, int64_t row_step,
                                    int64_t column_step, const Real* b, int64_t b_step, Real* c, int64_t c_step) {
   constexpr int64_t WIDTH = 2 * BYTES / sizeof(Real);
-  // A stripe of B that stays in the nearest cache; sums of few numbers at a time are also more exact.
+  // A stripe of B that stays in the L1 cache; sums of fewer numbers at a time are also more accurate.
   constexpr int64_t DEPTH = 256;
   for (int64_t k = 0; k < depth; k += DEPTH)
     for (int64_t j = 0; j < columns; j += WIDTH) {
@@ -142,7 +142,7 @@ POLLUX_INLINE void multiply_blocks(int64_t rows, int64_t columns, int64_t depth,
     }
 }
 
-// C (rows × columns) = A B. A has any strides, so that it may stand transposed; rows of B and C are contiguous.
+// C (rows × columns) = A B. A has any strides, so it may be transposed; rows of B and C are contiguous.
 template <class Real>
 void multiply(int64_t rows, int64_t columns, int64_t depth, const Real* a, int64_t row_step, int64_t column_step,
               const Real* b, int64_t b_step, Real* c, int64_t c_step) {
@@ -152,16 +152,16 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, const Real* a, int64
   }
   vectorised([=](auto width) POLLUX_INLINED {
     constexpr int BYTES = decltype(width)::value;
-    // As many rows as sums in registers leave room for.
+    // As many rows as their sums fit into registers.
     multiply_blocks<Real, BYTES, BYTES == 64 ? 8 : BYTES == 32 ? 5 : 4>(rows, columns, depth, a, row_step, column_step,
                                                                        b, b_step, c, c_step);
   });
 }
 
-// eˣ within an ulp or two, without branches, so that a loop over it is vectorised; 0 where it is below all normal numbers.
+// eˣ to within an ulp or two, without branches, so that loops vectorise; 0 if it is below all normal numbers.
 POLLUX_INLINE double exponential(double x) {
   constexpr double LOG2_E = 1.4426950408889634, LN2_HIGH = 0.693147180369123816490, LN2_LOW = 1.90821492927058770002e-10;
-  constexpr double SHIFT = 6755399441055744.0;  // 1.5 · 2⁵²: what is added to it is rounded to a whole number
+  constexpr double SHIFT = 6755399441055744.0;  // 1.5 · 2⁵²: adding it rounds to a whole number
   const double bounded = x > 709.0 ? 709.0 : (x < -708.0 ? -708.0 : x);
   const double shifted = bounded * LOG2_E + SHIFT, power = shifted - SHIFT;
   const double r = (bounded - power * LN2_HIGH) - power * LN2_LOW;

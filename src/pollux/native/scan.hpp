@@ -1,8 +1,8 @@
-// The loops that take the time: sums of two rows, and where they are least.
+// The time-critical loops: sums of two rows, and their minima.
 #pragma once
 #include <limits>
 
-// One binary for every processor: the loader picks the version that uses the widest registers there are.
+// One binary for every processor: the loader selects the version for the widest registers.
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define POLLUX_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

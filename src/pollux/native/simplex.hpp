@@ -1,4 +1,4 @@
-// What all solvers share: supplies, when to stop, and the dual simplex that restarts from an old tree.
+// Shared by all solvers: supplies, stopping, and the dual simplex that restarts from an earlier tree.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace pollux {
 
 enum class Status : int { OPTIMAL, GAVE_UP, INTERRUPTED, NEGATIVE_WEIGHT, NO_NUMBER };
 
-// Tells a solver, now and then, whether to go on.
+// Solvers ask it now and then whether to stop.
 class Watch {
  public:
   virtual bool interrupted() = 0;
@@ -19,16 +19,16 @@ class Watch {
 
 constexpr int PIVOTS_UNNOTICED = 256;
 
-// What rounding may add up to in a difference of potentials, as a share of them.
+// Bound on the accumulated rounding error of a difference of potentials, relative to them.
 constexpr double ROUNDING = 1e-14;
 
-// What a solver did, for the curious and for tests.
+// Statistics of a solver, for inspection and for tests.
 struct Effort {
   int64_t pivots = 0;
   bool cold = false;
 };
 
-// Weights as shares of their sum.
+// Weights divided by their sum.
 inline Status shares(const double* weights, int n, double* share) {
   double total = 0, least = 0, largest = 0;
   for (int i = 0; i < n; i++) {
@@ -36,7 +36,7 @@ inline Status shares(const double* weights, int n, double* share) {
     least = std::min(least, weights[i]), largest = std::max(largest, weights[i]);
   }
   if (least < 0) return Status::NEGATIVE_WEIGHT;
-  // Sums may overflow where no weight does.
+  // Sums may overflow even if no weight does.
   const double unit = total < INFINITE ? 1 : largest;
   if (unit != 1) total = 0;
   for (int i = 0; unit != 1 && i < n; i++) total += weights[i] / unit;
@@ -45,10 +45,10 @@ inline Status shares(const double* weights, int n, double* share) {
   return Status::OPTIMAL;
 }
 
-// p − q in whole numbers of a unit, so that sums of them are exact: flows have no rounding, and zeros are zeros.
+// p − q in whole multiples of a unit, so that their sums are exact: flows have no rounding errors, and zeros are zeros.
 //
-// The unit is 2⁻⁵¹ of the mass that moves, which is what a float64 knows of it. Returns the unit, or 0 where p and q
-// are equal but for rounding.
+// The unit is 2⁻⁵¹ of the mass that moves, the precision of a float64. Returns the unit, or 0 if p and q are equal up
+// to rounding.
 inline double whole_supplies(const double* p, const double* q, int n, double* supply) {
   double moving = 0;
   for (int i = 0; i < n; i++) moving += std::fabs(p[i] - q[i]);
@@ -64,19 +64,19 @@ inline double whole_supplies(const double* p, const double* q, int n, double* su
   return unit;
 }
 
-// An arc that may enter the tree, between a node of a subtree and one outside it, and what its cost exceeds the
-// difference of potentials by.
+// An arc that may enter the tree, between a node of a subtree and one outside it, and its slack: its cost minus the
+// difference of potentials.
 struct Entering {
   int inside, outside;
   double cost, slack;
 };
 
-// Supplies have changed, costs have not: the old tree still has optimal potentials, but some arcs carry their flow the
-// wrong way. Cut the worst of them, and join the two parts again by the arc that becomes tight first.
+// Supplies have changed, costs have not: the old tree still has optimal potentials, but some arcs carry negative flow.
+// Cut the worst of them, and join the two parts again by the arc that becomes tight first.
 //
 // `arcs.entering(tree, top, sign)` finds that arc for the subtree of `top`, just listed, which has to send (sign +1) or
-// to receive (−1) mass. Gives up where more than the share `most_wrong` of all arcs is wrong at the start: a solution
-// from scratch is then faster.
+// to receive (−1) mass. Gives up if more than the share `most_wrong` of all arcs is infeasible at the start: a cold
+// start is then faster.
 template <class Arcs>
 Status dual_simplex(SpanningTree& tree, Arcs& arcs, double most_wrong, Watch& watch, Effort& effort) {
   const int n = tree.n;
@@ -97,8 +97,8 @@ Status dual_simplex(SpanningTree& tree, Arcs& arcs, double most_wrong, Watch& wa
       if (score > worst) worst = score, top = v;
     }
     if (first && wrong > most_wrong * n) return Status::GAVE_UP;
-    // Every spanning tree carries the flow over arcs in either direction at the same cost: `value` is that of a
-    // feasible flow, and `gap` what it exceeds the dual value by.
+    // Every spanning tree carries the flow over arcs in either direction at the same cost: `value` is the cost of a
+    // feasible flow, and `gap` its excess over the dual value.
     if (top < 0 || gap <= std::numeric_limits<double>::epsilon() * value) return Status::OPTIMAL;
     if (effort.pivots >= cap) return Status::GAVE_UP;
     if (++effort.pivots % PIVOTS_UNNOTICED == 0 && watch.interrupted()) return Status::INTERRUPTED;
@@ -108,7 +108,7 @@ Status dual_simplex(SpanningTree& tree, Arcs& arcs, double most_wrong, Watch& wa
     tree.list(top, 0);
     const Entering arc = arcs.entering(tree, top, sign);
     if (arc.inside < 0) return Status::GAVE_UP;
-    // Only differences of potentials matter: the smaller part moves.
+    // Only differences of potentials matter: move the smaller part.
     const double step = sign * std::max(arc.slack, 0.0);
     if (2 * moved <= n) {
       for (int k = 0; k < moved; k++) tree.potential[tree.listed[k]] += step;

@@ -1,5 +1,5 @@
-// Splits of a leaf of an unsupervised tree: sums over prefixes of its samples in the order of each column, and what is
-// gained where a side, or both, go to other clusters.
+// Splits of a leaf of an unsupervised tree: prefix sums over its samples in the order of each column, and the gain if
+// one or both sides are assigned to other clusters.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace pollux {
 
 // m samples of a leaf in the orders of c columns, each a row of n, and its t splits: number j · m + i is after sample i
-// of column j. They rise.
+// of column j. The numbers are increasing.
 struct Splits {
   const int *order, *columns;
   int64_t n, start, m, c;
@@ -38,7 +38,7 @@ POLLUX_WIDE static void add_row(const double* row, int r, double* sum) {
   for (int k = 0; k < r; k++) sum[k] += row[k];
 }
 
-// ‖s‖² of a sum s (r,), and of what is missing of a total.
+// ‖s‖² of a sum s (r,), and of the rest of a total.
 POLLUX_WIDE static void squares_of(const double* sum, const double* total, int r, double& inside, double& outside) {
   double own = 0, other = 0;
 #pragma omp simd reduction(+ : own, other)
@@ -66,10 +66,10 @@ inline void square_sides(const Splits& splits, const double* features, int r, co
                [](int64_t, int64_t) {});
 }
 
-// Of one side of the splits of a column: weights and ‖s‖².
+// One side of the splits of a column: weights and ‖s‖².
 struct Side {
   const double *weight, *square;
-  double sign;  // −1: of what is left of the products of the whole leaf
+  double sign;  // −1: the products are those of the whole leaf minus the left side
 };
 
 // A cluster: its weight, ‖c‖², and the product of c with the sum of the leaf.
@@ -77,8 +77,8 @@ struct Cluster {
   double size, norm, total;
 };
 
-// Writes by how much ‖c‖² / m of a cluster rises with a side (direction 1), or without it (−1), beyond what else is lost,
-// for sums (count,) of the products of c with left sides: the largest.
+// Writes the increase of ‖c‖² / m of a cluster with a side added (direction 1) or removed (−1), plus `lost`, for sums
+// (count,) of the products of c with left sides; returns the largest.
 POLLUX_WIDE static double rises(const Cluster& cluster, const Side& side, double direction, const double* sum,
                                 const double* lost, int64_t count, double* gain) {
   const double size = cluster.size, before = size > 0 ? cluster.norm / size : 0, sign = 2 * direction * side.sign;
@@ -93,11 +93,11 @@ POLLUX_WIDE static double rises(const Cluster& cluster, const Side& side, double
   return most;
 }
 
-// What is gained by the best splits that send a side to each of C targets, gains and splits (K + 4,): a split is
-// 2 · number, or one more where it is the right side that goes. Other clusters are not written. Behind them are a new
-// cluster, two new ones, two of the targets where `pairs`, and the most by which the last is beyond what both sides gain
-// where the other stays; the last of the splits is K · (target of the left side) + that of the right one. Of splits that
-// gain the same, but for a tolerance, the first one counts.
+// The gains and numbers (K + 4,) of the best splits that assign a side to each of C targets: a split is 2 · number,
+// plus one if the right side is assigned. Entries of other clusters are not written. The last four are: a new cluster;
+// two new ones; two of the targets, if `pairs`; and the most by which the latter exceeds the gains of assigning each
+// side alone. The last of the splits is K · (target of the left side) + target of the right one. Of splits with equal
+// gains, up to a tolerance, the first one counts.
 inline void scan_splits(const Splits& splits, const double* left, const double* squares, const double* dots, int K,
                         const double* sizes, const double* norms, const double* totals, int own, double weight,
                         double emptied, const int* targets, int C, double tolerance, bool pairs, double* gains,
@@ -113,7 +113,7 @@ inline void scan_splits(const Splits& splits, const double* left, const double* 
   }
   std::fill(gains + K, gains + K + 4, -INFINITE);
   std::fill(found + K, found + K + 4, int64_t{0});
-  // Takes the first of the values of both sides that gain most, if it gains more than what was known.
+  // Takes the first of the largest values of both sides, if it exceeds the best so far.
   auto offer = [&](int kind, double most, int64_t first, int64_t count, const double* one, const double* other) {
     if (!(most > gains[kind] + tolerance)) return;
     int64_t k = 0;
@@ -144,7 +144,7 @@ inline void scan_splits(const Splits& splits, const double* left, const double* 
         for (int s = 0; s < 2; s++)
           rises(clusters[C], sides[s], -1, sums.data() + C * room, zeros.data(), count, lost[s]);
         for (int j = 0; j <= C; j++) {
-          // The last one is a new cluster, of nothing.
+          // The last one is a new, empty cluster.
           const Cluster& target = j < C ? clusters[j] : Cluster{0, 0, 0};
           const double* products = j < C ? sums.data() + j * room : zeros.data();
           for (int s = 0; s < 2; s++) most[s] = rises(target, sides[s], 1, products, lost[s], count, value[s]);
@@ -162,7 +162,7 @@ inline void scan_splits(const Splits& splits, const double* left, const double* 
         offer(K + 1, apart, first, count, value[0], nullptr);
         if (!pairs || C < 2) return;
         for (int64_t k = 0; k < count; k++) {
-          // The best target of the right side, and the next best, for that of the left one may be the same.
+          // The best and second best target of the right side, because the best may be that of the left side.
           auto right = [&](int j) { return worth[(C + j) * room + k]; };
           int best = 0, second = 1;
           if (right(1) > right(0)) std::swap(best, second);

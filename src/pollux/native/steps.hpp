@@ -1,7 +1,7 @@
 // Steps of Adam on R small dense networks at once: forward pass, value and gradient of an objective, and update.
 //
-// Numbers of a sample stand side by side, those of all networks in one row: logits are (n, R·K). Sums over samples and
-// all that is done with probabilities is in double precision; matrix products are in that of the weights.
+// Rows are samples; the numbers of all networks for a sample are in one row: logits are (n, R·K). Sums over samples and
+// all computations with probabilities are in double precision; matrix products are in that of the weights.
 #pragma once
 #include <cstring>
 #include <stdexcept>
@@ -23,7 +23,7 @@ inline Objective objective_of(const char* name) {
   throw std::invalid_argument("an objective without compiled steps");
 }
 
-// Numbers that are kept between steps; there is room to read beyond their end.
+// A buffer that is kept between steps, with room to read beyond its end.
 template <class Real>
 struct Buffer {
   std::vector<Real> numbers;
@@ -34,7 +34,7 @@ struct Buffer {
   Real* data() { return numbers.data(); }
 };
 
-// A network: widths of its layers, from the inputs to the K clusters, and what follows all but the last.
+// A network: the widths of its layers, from the inputs to the K clusters, and the activations after all but the last.
 struct Architecture {
   std::vector<int64_t> widths;
   std::vector<Activation> activations;
@@ -49,7 +49,7 @@ struct Architecture {
   }
 };
 
-// The value of an objective for each of R models, and its gradient by their logits (n, R·K).
+// The value of an objective for each of R models, and its gradient with respect to their logits (n, R·K).
 template <class Real>
 class Criterion {
  public:
@@ -58,9 +58,9 @@ class Criterion {
 
   bool needs_features() const { return objective_ == Objective::MMD_OVA || objective_ == Objective::MMD_OVO; }
 
-  // Logits (n, R·K), weights (n,) that add up to one, features (n, r) with rows of `feature_step`, which are centred
-  // here, and labels, (n,) or (n, R). The values (R,) are those of what rises; so is the gradient, which takes the place of the
-  // logits. The sums of entropies (R,) are written too; numbers of samples that prefer a cluster (R, K) are added to.
+  // Logits (n, R·K), weights (n,) that sum to one, features (n, r) with rows of `feature_step`, which are centred here,
+  // and labels, (n,) or (n, R). Values (R,) and gradient are of the objective, to be maximised; the gradient overwrites
+  // the logits. Sums of entropies (R,) are written; counts of samples that prefer a cluster (R, K) are incremented.
   void evaluate(int64_t n, Real* logits, const double* weight, Real* features, int64_t r, int64_t feature_step,
                 const int64_t* labels, int64_t label_step, double* values, double* entropy, int64_t* counts) {
     n_ = n, weight_ = weight, r_ = r, feature_step_ = feature_step;
@@ -75,7 +75,7 @@ class Criterion {
       if (needs_features()) embed(features);
       for (int64_t m = 0; m < R_; m++) values[m] = value_of(m);
       if (needs_features()) {
-        // What directions in feature space give by each probability.
+        // The derivative by each probability, from the directions in feature space.
         Real* by_p = products_.sized(n * R_ * K_);
         multiply<Real>(n, R_ * K_, r, features, feature_step, 1, directions_.data(), R_ * K_, by_p, R_ * K_);
         add_products(by_p);
@@ -100,7 +100,7 @@ class Criterion {
   void softmax(const Real* logits) {
     const int64_t K = K_, all = n_ * R_;
     double *log_p = log_p_.data(), *p = p_.data();
-    // An exact zero probability stays a zero, but one whose logarithm can be added and multiplied.
+    // A probability of exactly zero stays zero, but with a finite logarithm.
     const double log_zero = static_cast<double>(std::numeric_limits<Real>::lowest()) / 4294967296.0;
     for (int64_t i = 0; i < all; i++) {
       const Real* row = logits + i * K;
@@ -139,7 +139,7 @@ class Criterion {
     }
   }
 
-  // p(y), which is never zero.
+  // p(y), bounded away from zero.
   void proportions() {
     double* p_y = p_y_.data();
     const double tiny = std::numeric_limits<Real>::min();
@@ -147,7 +147,7 @@ class Criterion {
     for (int64_t j = 0; j < R_ * K_; j++) p_y[j] = p_y[j] < tiny ? tiny : p_y[j];
   }
 
-  // Σ w_i row_i of rows (n, R·K).
+  // Σ w_i row_i over rows (n, R·K).
   void weighted_sums(const double* rows, double* sums) const {
     const int64_t width = R_ * K_, n = n_;
     const double* weight = weight_;
@@ -158,7 +158,7 @@ class Criterion {
     });
   }
 
-  // The objective of model m; by_p becomes p(y|x) times its derivative by p(y|x), for a weight of one.
+  // The objective of model m; by_p becomes p(y|x) times the derivative with respect to p(y|x), for a weight of one.
   double value_of(int64_t m) {
     switch (objective_) {
       case Objective::KL_OVA: return kl_ova(m);
@@ -294,7 +294,7 @@ class Criterion {
     return value;
   }
 
-  // Features from their weighted mean, and Σ_i w_i p(y|x_i) φ_i, (R·K, r).
+  // Centre the features at their weighted mean, and compute Σ_i w_i p(y|x_i) φ_i, (R·K, r).
   void embed(Real* features) {
     const int64_t n = n_, r = r_, step = feature_step_, width = R_ * K_;
     const double *weight = weight_, *p = p_.data();
@@ -326,7 +326,7 @@ class Criterion {
     }
   }
 
-  // Σ_y ‖E p(y|x) φ(x)‖ for centred features: p(y) times the distance of a mean to the centre.
+  // Σ_y ‖E p(y|x) φ(x)‖ for centred features: p(y) times the distance of a mean from the centre.
   double mmd_ova(int64_t m) {
     const int64_t width = R_ * K_;
     const double tiny = std::numeric_limits<Real>::min();
@@ -342,7 +342,7 @@ class Criterion {
     return value;
   }
 
-  // Σ_{a,b} p(a) p(b) ‖m_a − m_b‖ for the means m_y of the features. By p(a|x) that is
+  // Σ_{a,b} p(a) p(b) ‖m_a − m_b‖ for the means m_y of the features. Its derivative with respect to p(a|x) is
   // 2 Σ_b p(b) (‖m_a − m_b‖ + (φ(x) − m_a) · (m_a − m_b) / ‖m_a − m_b‖).
   double mmd_ovo(int64_t m) {
     const int64_t width = R_ * K_, r = r_;
@@ -361,7 +361,7 @@ class Criterion {
         for (int64_t j = 0; j < r; j++) square += (mean[j] - other[j]) * (mean[j] - other[j]);
         const double distance = std::sqrt(square);
         sum += p_y[b] * distance;
-        // Two clusters in one place, but for rounding, pull in no direction.
+        // The gradient is zero for two clusters that coincide, up to rounding.
         const double pull = distance > rounding_ ? p_y[b] / distance : 0;
         for (int64_t j = 0; j < r; j++) direction[j] += pull * (mean[j] - other[j]);
       }
@@ -385,7 +385,7 @@ class Criterion {
     });
   }
 
-  // E log p(label|x), with a share of the labels spread over all clusters.
+  // E log p(label|x), with label smoothing.
   void towards(const int64_t* labels, int64_t step, double* values) {
     const double others = smoothing_ / static_cast<double>(K_);
     for (int64_t m = 0; m < R_; m++) {
@@ -402,7 +402,7 @@ class Criterion {
     }
   }
 
-  // By logits: w_i (g − p Σ g), g being p times the derivative by p.
+  // With respect to logits: w_i (g − p Σ g), where g is p times the derivative with respect to p.
   void through_softmax(Real* gradient) {
     const int64_t R = R_, K = K_, n = n_;
     const double *p = p_.data(), *by_p = by_p_.data(), *weight = weight_;
@@ -418,7 +418,7 @@ class Criterion {
   double rounding_ = 0;
 };
 
-// R networks of one architecture, whose parameters (R, P) are those of each layer: weights (out, in), then biases.
+// R networks of one architecture, with parameters (R, P): for each layer weights (out, in), then biases.
 template <class Real>
 class Networks {
  public:
@@ -426,7 +426,7 @@ class Networks {
       : of_(architecture), R_(models), P_(architecture.parameters()), parameters_(parameters),
         outputs_(architecture.layers()) {}
 
-  // Logits (n, R·K) of inputs (n, d) with rows of `step`; what the gradient needs is stored.
+  // Logits (n, R·K) of inputs (n, d) with rows of `step`; stores what the gradient needs.
   Real* forward(int64_t n, const Real* inputs, int64_t step) {
     int64_t start = 0;
     for (int64_t l = 0; l < of_.layers(); l++) {
@@ -456,7 +456,7 @@ class Networks {
     return outputs_.back().data();
   }
 
-  // Gradients (R, P) from those by the logits (n, R·K), which are overwritten; after `forward` of the same inputs.
+  // Gradients (R, P) from those with respect to the logits (n, R·K), which are overwritten; call `forward` first.
   void backward(int64_t n, const Real* inputs, int64_t step, Real* gradient, Real* gradients) {
     int64_t start = P_;
     Real* by_output = gradient;
@@ -503,7 +503,7 @@ class Networks {
         for (int64_t i = 0; i < count; i++)
           numbers[i] = static_cast<Real>(1 - 2 / (exponential(2 * static_cast<double>(numbers[i])) + 1));
       else if (activation == Activation::TANH)
-        // The other way loses the last digits of small numbers.
+        // The other formula loses the last digits of small numbers.
         for (int64_t i = 0; i < count; i++) numbers[i] = std::tanh(numbers[i]);
       else if (activation == Activation::SIGMOID)
 #pragma omp simd
@@ -525,7 +525,7 @@ class Networks {
   }
 };
 
-// Adam's moments of `count` parameters, after so many steps.
+// Adam's moments of `count` parameters, and the number of steps.
 template <class Real>
 struct Adam {
   Real *parameters, *mean, *square;
@@ -534,7 +534,7 @@ struct Adam {
 
   void ascend(const Real* gradient, double learning_rate) {
     steps++;
-    // The corrections of both moments, drawn out of the element-wise work.
+    // The bias corrections of both moments, moved out of the element-wise loop.
     const double correction = std::sqrt(1 - std::pow(beta2, static_cast<double>(steps)));
     const double rate = learning_rate * correction / (1 - std::pow(beta1, static_cast<double>(steps)));
     const Real b1 = static_cast<Real>(beta1), b2 = static_cast<Real>(beta2), c1 = static_cast<Real>(1 - beta1),

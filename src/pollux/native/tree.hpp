@@ -1,15 +1,15 @@
-// The basis of a network simplex: a spanning tree that can exchange one arc for another.
+// The basis of a network simplex: a spanning tree in which one arc can be exchanged for another.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace pollux {
 
-// A node of the tree, and the arc by which it hangs on its parent.
+// A node of the tree, and the arc to its parent.
 //
-// In a tree the supplies alone decide what flows: over the arc goes the supply of the whole subtree, `sent`, negative
-// where the subtree receives. `up` is +1 where the arc points to the parent, −1 where it points to the node: the flow is
-// feasible when both have the same sign.
+// In a tree the supplies determine the flows: the flow over the arc is the supply of the whole subtree, `sent`,
+// negative if the subtree receives. `up` is +1 if the arc points to the parent, −1 if it points to the node: the flow
+// is feasible if both have the same sign.
 struct Node {
   int parent;  // −1 for the root
   int size;    // nodes of the subtree
@@ -18,15 +18,15 @@ struct Node {
   int8_t up;
 };
 
-// All arcs i → j of the tree are tight: potential[i] − potential[j] is their cost. `next` and `previous` run through
-// the nodes in preorder, as a circle: a subtree is a stretch of it.
+// All arcs i → j of the tree are tight: potential[i] − potential[j] is their cost. `next` and `previous` are a circular
+// list of the nodes in preorder, in which a subtree is contiguous.
 class SpanningTree {
  public:
   int n = 0, root = 0;
   std::vector<Node> nodes;
   std::vector<double> potential;
   std::vector<int> next, previous;
-  // The subtree that was listed last, in preorder; `place` is the position of its nodes there.
+  // The subtree that was listed last, in preorder; `place` holds the positions of its nodes in the list.
   std::vector<int> listed, place;
 
   void resize(int count) {
@@ -35,7 +35,7 @@ class SpanningTree {
     for (auto* numbers : {&next, &previous, &listed, &place}) numbers->resize(n);
   }
 
-  // A tree that was kept; false where it is none.
+  // Restore a stored tree; false if it is not a tree.
   bool take(const int* parent, const int8_t* up) {
     int roots = 0;
     for (int v = 0; v < n; v++) {
@@ -46,9 +46,9 @@ class SpanningTree {
     return roots == 1 && thread();
   }
 
-  // Preorder from the parents; false where they are no tree.
+  // Compute the preorder from the parents; false if they do not form a tree.
   bool thread() {
-    // The children of a node as a list: its first child, and the next one with the same parent.
+    // The children of a node as a linked list: its first child, and the next one with the same parent.
     std::vector<int>&first = place, &sibling = next, &waiting = previous;
     for (int v = 0; v < n; v++) first[v] = -1;
     for (int v = n - 1; v >= 0; v--) {
@@ -82,21 +82,21 @@ class SpanningTree {
     }
   }
 
-  // The nodes of a subtree, their potentials changed.
+  // List the nodes of a subtree and shift their potentials.
   void list(int top, double change) {
     const int count = nodes[top].size;
     for (int k = 0, v = top; k < count; k++, v = next[v]) listed[k] = v, place[v] = k, potential[v] += change;
   }
 
-  // Arc i → j, too cheap by `excess`, enters; the arc that runs dry first leaves. False where none would: a cycle of
-  // negative cost, which only rounding can make.
+  // Arc i → j, too cheap by `excess`, enters; the arc whose flow first becomes zero leaves. False if there is none: a
+  // cycle of negative cost, which only rounding can cause.
   bool primal_pivot(int i, int j, double cost, double excess) {
     const int top = meeting(i, j);
     double least = 0;
     int out = -1;
     bool below_i = false;
-    // Of several that run dry at once the last one around the cycle leaves, from its top: this keeps flows of zero
-    // pointing to the root where they do so at the start, and then no tree comes twice.
+    // Of several arcs that become zero at once, the last one around the cycle leaves, from its top: this keeps zero
+    // flows pointing to the root if they do so at the start, and then no tree occurs twice.
     for (int v = i; v != top; v = nodes[v].parent)
       if (nodes[v].up > 0 && (out < 0 || nodes[v].sent < least)) least = nodes[v].sent, out = v, below_i = true;
     for (int v = j; v != top; v = nodes[v].parent)
@@ -107,16 +107,16 @@ class SpanningTree {
     return true;
   }
 
-  // The subtree of `out`, just listed, leaves its parent and hangs by its node `in` on the node `onto` outside, by an
-  // arc of direction `up` (+1: from in to onto). The paths from both parents to the root meet at `top`.
+  // The subtree of `out`, just listed, is cut from its parent and attached by its node `in` to the node `onto` outside,
+  // by an arc of direction `up` (+1: from in to onto). The paths from both parents to the root meet at `top`.
   void exchange(int out, int in, int onto, int top, int8_t up, double cost) {
     const int moved = nodes[out].size;
     const double mass = nodes[out].sent;
     for (int v = nodes[out].parent; v != top; v = nodes[v].parent) nodes[v].sent -= mass, nodes[v].size -= moved;
     for (int v = onto; v != top; v = nodes[v].parent) nodes[v].sent += mass, nodes[v].size += moved;
     link(previous[out], next[listed[moved - 1]]);
-    // Along the stem from `in` up to `out` parents become children. The new preorder takes the old subtree of each
-    // stem node without that of the one before: a stretch before it and a stretch behind it.
+    // Along the stem from `in` up to `out` parents become children. The new preorder takes the old subtree of each stem
+    // node without that of the one before: a segment before it and a segment behind it.
     int begin = place[in], end = begin + nodes[in].size, last = listed[end - 1];
     Node hung{onto, moved, mass, cost, up};
     for (int v = in;;) {
@@ -139,7 +139,7 @@ class SpanningTree {
     link(last, behind);
   }
 
-  // The lowest node above both.
+  // The lowest common ancestor.
   int meeting(int u, int w) const {
     while (u != w) nodes[u].size < nodes[w].size ? u = nodes[u].parent : w = nodes[w].parent;
     return u;

@@ -1,4 +1,4 @@
-// What a Wasserstein GEMINI is beside its transport problems: the distributions that they are about, and the gradient.
+// A Wasserstein GEMINI apart from its transport problems: the distributions of the clusters, and the gradient.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -24,7 +24,7 @@ inline void predict_clusters(int64_t n, int64_t K, const double* logits, double*
 #pragma omp simd
     for (int64_t j = 0; j < all; j++) shifted[j] = exponential(shifted[j]);
   });
-  // A cluster whose mass vanishes is a distribution all the same; it counts for nothing, whichever it is.
+  // Keeps a cluster of vanishing mass a distribution; its weight is zero, so which one does not matter.
   constexpr double TINY = std::numeric_limits<double>::min();
   std::fill(p_y, p_y + K, 0.0);
   for (int64_t i = 0; i < n; i++) {
@@ -37,8 +37,8 @@ inline void predict_clusters(int64_t n, int64_t K, const double* logits, double*
   }
 }
 
-// Writes the gradient (n × K) by logits, and returns the value: of Σ_y p(y) W(y), or of 2 Σ_{a<b} p(a) p(b) W(a, b). The
-// derivative by p(y|x_i) is (f_i + mean g) / n for the potentials f, g of W(y), or the sum over b of
+// Writes the gradient (n × K) with respect to logits, and returns the value: Σ_y p(y) W(y), or 2 Σ_{a<b} p(a) p(b)
+// W(a, b). The derivative by p(y|x_i) is (f_i + mean g) / n for the potentials f, g of W(y), or the sum over b of
 // 2 (p(b) f_i + Σ_j g_j p(b|x_j) / n) / n. Costs and potentials are those of all clusters, or of all pairs of them.
 inline double transport_gradient(bool one_vs_one, int64_t n, int64_t K, const double* clusters, const double* p_y,
                                  const double* costs, const double* f, const double* g, double* gradient) {

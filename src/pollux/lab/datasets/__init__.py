@@ -1,4 +1,4 @@
-"""Data with known classes: synthetic, images, tables."""
+"""Data sets with known classes: synthetic, images, tables."""
 
 from pollux.lab.datasets.image_sets import IMAGES, ImageSet, fetch, load_images
 from pollux.lab.datasets.synthetic import (

@@ -1,4 +1,4 @@
-"""Files of data sets: where they are found, and .npz archives read without pickle, so that nothing is executed."""
+"""Locate the files of data sets, and read .npz archives without pickle, so that no code in them is executed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 def named_folder() -> Path | None:
-    """The folder that the environment variable names, if it is set."""
+    """Return the folder that the environment variable names, or None if it is not set."""
     named = os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else None
 
 
 def cache_folder() -> Path:
-    """The cache folder of the user; it need not exist yet."""
+    """Return the user's cache folder, which need not exist yet."""
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return Path(local or Path.home() / "AppData" / "Local") / "pollux" / "Cache"
@@ -39,30 +39,30 @@ def cache_folder() -> Path:
 
 
 def data_folders() -> list[Path]:
-    """Folders that are searched, in this order."""
+    """Return the folders to search, in this order."""
     named = named_folder()
     return [named, cache_folder()] if named else [cache_folder()]
 
 
 def find_file(relative: str) -> Path | None:
-    """The first file of this name in the folders, such as "mnist.npz"."""
+    """Return the first file of this name in the folders, such as "mnist.npz", or None."""
     return next((folder / relative for folder in data_folders() if (folder / relative).is_file()), None)
 
 
 def describe_missing_folder() -> str:
-    """A sentence for messages where the environment variable names a folder that does not exist, else nothing."""
+    """Return a sentence for error messages if the environment variable names a missing folder, else an empty text."""
     named = named_folder()
     return f" ({VARIABLE} names {named}, and there is no such folder.)" if named and not named.is_dir() else ""
 
 
 def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """All arrays of an archive, by name; those that are not among ``names`` are empty, because they are not read."""
+    """Read all arrays of an archive, by name; arrays not in ``names`` are skipped and returned empty."""
 
     def read(name: str, stream: IO[bytes]) -> NDArray[Any]:
         if names is not None and name not in names:
             return np.empty(0)
         array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
-        # The checksum of a member is compared only at its end.
+        # The checksum of a member is only compared at its end.
         stream.read()
         return array
 
@@ -70,7 +70,7 @@ def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, N
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of all arrays of an archive, by name, without reading the arrays."""
+    """Return the shapes of all arrays of an archive, by name, without reading the arrays."""
 
     def read(name: str, stream: IO[bytes]) -> tuple[int, ...]:
         is_old = npy.read_magic(stream) == (1, 0)
@@ -81,17 +81,17 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def require_arrays(arrays: dict[str, Any], path: Path, *names: str) -> None:
-    """Raise an InputError where the archive lacks one of these arrays."""
+    """Raise an InputError if the archive lacks one of these arrays."""
     for name in names:
         if name not in arrays:
             raise InputError(f"{path} has no array called {name}, but {', '.join(arrays) or 'none at all'}.")
 
 
 def _read_members(path: Path, read: Callable[[str, IO[bytes]], T]) -> dict[str, T]:
-    """Read every array of an archive; whatever the damage, one error that names the file."""
+    """Read every array of an archive; any damage raises an InputError that names the file."""
     try:
         with warnings.catch_warnings(), zipfile.ZipFile(path) as archive:
-            # Of impossible sizes; the error that follows says so.
+            # NumPy warns of impossible sizes; the error that follows reports them.
             warnings.simplefilter("ignore", RuntimeWarning)
             found = {}
             for member in archive.namelist():
@@ -105,7 +105,7 @@ def _read_members(path: Path, read: Callable[[str, IO[bytes]], T]) -> dict[str, 
             f"{path} claims to hold more than fits into memory ({error}): it is damaged, or too large for this machine."
         ) from error
     except (OSError, *DAMAGE) as error:
-        # The error of a file that does not exist or may not be read names the file itself.
+        # The error for a missing or unreadable file already names the file.
         if isinstance(error, OSError) and error.filename is not None:
             raise
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
 """Image data sets: pixels (n, H, W) or (n, H, W, 3) and classes (n,), read from files or fetched from publishers.
 
-What is fetched is compared with known checksums and stored as one .npz file.
+Downloaded files are compared with known checksums and stored as one .npz file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pollux.io import atomic
 from pollux.lab.datasets import archives
 
 Arrays: TypeAlias = dict[str, Any]
-"""x_train, y_train, x_test, y_test."""
+"""Arrays by name: x_train, y_train, x_test, y_test."""
 
 
 class ImageSetInfo(NamedTuple):
-    """What a data set must look like, and how much there is to fetch."""
+    """The title, shape, classes and sizes of a data set, and the size of its download."""
 
     title: str
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ IMAGES: dict[str, ImageSetInfo] = {
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images (n, H, W) or (n, H, W, 3) of pixels from 0 to 255, and their classes (n,), as they were published."""
+    """Images (n, H, W) or (n, H, W, 3) with pixels from 0 to 255, and their classes (n,), as published."""
 
     name: str
     x_train: NDArray[np.uint8] = field(repr=False)
@@ -60,7 +60,7 @@ class ImageSet:
 
 
 def image_set_info(name: str) -> ImageSetInfo:
-    """The entry of an image data set, or an error that lists the names."""
+    """Return the entry of an image data set; raise an error that lists the names if there is none."""
     if name not in IMAGES:
         raise InputError(
             f"There is no image data set {name!r}: choose one of {', '.join(IMAGES)}.{did_you_mean(name, IMAGES)}"
@@ -69,7 +69,7 @@ def image_set_info(name: str) -> ImageSetInfo:
 
 
 def image_set_path(name: str) -> Path:
-    """The file of an image data set, or an error that says how to get it."""
+    """Return the file of an image data set; raise an error that says how to get it if it is missing."""
     image_set_info(name)
     path = archives.find_file(f"{name}.npz")
     if path is None:
@@ -78,7 +78,7 @@ def image_set_path(name: str) -> Path:
 
 
 def how_to_get(name: str) -> str:
-    """A sentence on an image data set that is not on this machine."""
+    """Return a sentence that says how to get an image data set that is not on this machine."""
     info = image_set_info(name)
     return (
         f"{info.title} is not on this machine: run `pollux datasets fetch {name}` ({info.megabytes} MB), or put "
@@ -106,7 +106,7 @@ def load_images(name: str) -> ImageSet:
 
 
 def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSet:
-    """The arrays as an image set, if they have the right shapes and types."""
+    """Check the shapes and types of the arrays and return them as an image set."""
     info = image_set_info(name)
     parts = []
     for part in ("train", "test"):
@@ -128,7 +128,7 @@ def _checked_image_set(name: str, origin: Path | str, arrays: Arrays) -> ImageSe
 
 
 class Source(NamedTuple):
-    """Where a data set is published, the MD5 checksum of each of its files, and how these become arrays."""
+    """The address of a data set, the MD5 checksums of its files, and the function that converts them to arrays."""
 
     base: str
     files: dict[str, str]
@@ -136,10 +136,10 @@ class Source(NamedTuple):
 
 
 def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) -> Path:
-    """Fetch an image data set and store it as ``NAME.npz``, whole or not at all.
+    """Download an image data set and store it atomically as ``NAME.npz``.
 
-    By default it is put into the folder that ``POLLUX_DATA`` names, or else into the cache folder; a folder is made if
-    need be. ``progress`` is a progress bar as pooch defines one: an object with ``total``, ``update(bytes)``,
+    By default it is stored in the folder that ``POLLUX_DATA`` names, or else in the cache folder; missing folders are
+    created. ``progress`` is a progress bar as defined by pooch: an object with ``total``, ``update(bytes)``,
     ``reset()`` and ``close()``.
 
     Examples
@@ -175,7 +175,7 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: Any = None) 
 
 
 def _download(source: Source, folder: Path, progress: Any) -> dict[str, Path]:
-    """Fetch the files of a data set and compare their checksums."""
+    """Download the files of a data set and compare their checksums."""
     try:
         import pooch
         from requests import RequestException
@@ -184,7 +184,7 @@ def _download(source: Source, folder: Path, progress: Any) -> dict[str, Path]:
     files = {}
     logger = pooch.get_logger()
     level = logger.level
-    # It would print each file on standard error.
+    # Otherwise pooch prints each file on standard error.
     logger.setLevel(logging.WARNING)
     try:
         for file, checksum in source.files.items():
@@ -192,7 +192,7 @@ def _download(source: Source, folder: Path, progress: Any) -> dict[str, Path]:
             downloader = pooch.HTTPDownloader(progressbar=progress or False, timeout=30)
             files[file] = Path(pooch.retrieve(url, f"md5:{checksum}", file, folder, downloader=downloader))
     except RequestException as error:
-        # What went wrong, without the names of Python objects that libraries add.
+        # The cause, without the names of Python objects that libraries add.
         kind, response = type(error).__name__, getattr(error, "response", None)
         reason = _REASONS.get(kind, f"{kind}: {error}")
         if response is not None:
@@ -223,7 +223,7 @@ _REASONS = {
 
 
 def _from_idx(files: dict[str, Path]) -> Arrays:
-    """The four idx files of MNIST or Fashion-MNIST as arrays."""
+    """Convert the four idx files of MNIST or Fashion-MNIST to arrays."""
     return {
         f"{axis}_{part}": _read_idx(files[f"{prefix}-{kind}-ubyte.gz"])
         for part, prefix in (("train", "train"), ("test", "t10k"))
@@ -232,7 +232,7 @@ def _from_idx(files: dict[str, Path]) -> Arrays:
 
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """An array of bytes from a compressed idx file: its number of axes, their sizes, its values."""
+    """Read an array of bytes from a compressed idx file: number of axes, their sizes, values."""
     content = gzip.decompress(path.read_bytes())
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise ValueError(f"{path.name} is not an idx file of bytes")
@@ -244,7 +244,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _from_cifar(files: dict[str, Path]) -> Arrays:
-    """The binary archive of CIFAR-10 as arrays: no pickles, and nothing is extracted to disk."""
+    """Convert the binary archive of CIFAR-10 to arrays: without pickle, and without extracting files to disk."""
     (archive,) = files.values()
     with tarfile.open(archive, "r:gz") as tar:
         batches = [_cifar_batch(tar, f"data_batch_{number}.bin") for number in range(1, 6)]
@@ -254,7 +254,7 @@ def _from_cifar(files: dict[str, Path]) -> Arrays:
 
 
 def _cifar_batch(tar: tarfile.TarFile, member: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (n, 32, 32, 3) and classes (n,) from records of a class and three planes of pixels."""
+    """Read images (n, 32, 32, 3) and classes (n,) from records of one class and three planes of pixels."""
     stream = tar.extractfile(f"cifar-10-batches-bin/{member}")
     if stream is None:
         raise ValueError(f"{member} is not a file")

@@ -1,7 +1,7 @@
 """Synthetic data: each generator takes the number of samples n and returns X (n, d) in float64 and classes y (n,).
 
 All randomness comes from ``random_state`` (int, RandomState or None): a seed gives the same numbers with every version
-of NumPy. Samples are shared out evenly among the classes, the first ones taking what is left over, unless it is said
+of NumPy. Samples are divided evenly among the classes, with any remainder in the first ones, unless the docstring says
 that classes are drawn.
 
 The variable-selection data are those of G. Celeux, M.-L. Martin-Magniette, C. Maugis-Rabusseau and A. E. Raftery:
@@ -35,7 +35,7 @@ def blobs(
     std: float = 0.5,
     random_state: Seed = None,
 ) -> Sample:
-    """Round Gaussian clusters (n, d) about the centres (K, d), by default three about a triangle in the plane.
+    """Isotropic Gaussian clusters (n, d) around the centres (K, d), by default at three corners of a triangle.
 
     ``std`` is the standard deviation in each direction; 0 puts every sample on its centre.
 
@@ -56,7 +56,7 @@ def blobs(
 
 
 def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, random_state: Seed = None) -> Sample:
-    """Two half circles (n, 2) that face each other, each with one end in the bowl of the other.
+    """Two interleaving half circles (n, 2).
 
     With the radius ρ, the centre of the upper half circle, class 0, is at (ρ/2, −ρ/4) and that of the lower one at
     (−ρ/2, ρ/4). ``noise`` is the standard deviation of Gaussian noise on both coordinates.
@@ -78,7 +78,7 @@ def moons(n_samples: int = 500, *, radius: float = 2.0, noise: float = 0.05, ran
 def circles(
     n_samples: int = 500, *, radii: Sequence[float] = (1.0, 2.0), noise: float = 0.05, random_state: Seed = None
 ) -> Sample:
-    """Circles (n, 2) about the origin, one cluster for each radius, with Gaussian noise of this standard deviation.
+    """Concentric circles (n, 2), a cluster for each radius; ``noise`` is the standard deviation of Gaussian noise.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def celeux_one(n_samples: int = 300, *, n_noise: int = 20, mu: float = 1.7, rand
 
 
 def celeux_two(n_samples: int = 2000, *, random_state: Seed = None) -> Sample:
-    """Four Gaussian clusters (n, 14): two informative variables, nine that are linear in these, three of noise.
+    """Four Gaussian clusters (n, 14): two informative variables, nine linear functions of them, three of noise.
 
     - s, variables 1 and 2: N(m, I) with the mean m of a class that is drawn: (0, 0), (4, 0), (0, 2), (4, 2).
     - Variables 3 to 11: a + sB + ε, where a = (0, 0, 0.4, 0.8, …, 2.8), ε ~ N(0, Ω) and the columns of B are
@@ -196,8 +196,8 @@ def gaussian_student_mixture(
     are Gaussian with the covariance σI; the last is a Student-t distribution. With one degree of freedom its samples
     can lie thousands away.
 
-    With the seed 0 and the other defaults these are, as far as is known, the authors' own samples: k-means,
-    Gaussian mixtures and the oracle score on them what the paper reports.
+    With seed 0 and the other defaults these are, as far as is known, the authors' own samples: the scores of k-means,
+    Gaussian mixtures and the oracle on them are those of the paper.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def gaussian_student_mixture(
     _check_count("n_samples", n_samples)
     _check_positive(alpha=alpha, sigma=sigma, degrees_of_freedom=degrees_of_freedom)
     generator = check_random_state(random_state)
-    # The order of drawing is part of the data: another one gives other samples for the same seed.
+    # The order of the draws matters: another order gives other samples for the same seed.
     y = generator.multinomial(1, np.full(4, 0.25), size=n_samples).argmax(axis=1).astype(np.int64)
     X = np.empty((n_samples, 2))
     root = math.sqrt(sigma) * np.eye(2)
@@ -225,7 +225,7 @@ def gaussian_student_mixture(
 def gaussian_student_oracle(
     X: ArrayLike, *, alpha: float = 5.0, sigma: float = 1.0, degrees_of_freedom: float = 1.0
 ) -> NDArray[np.int64]:
-    """The likeliest cluster (n,) of samples (n, 2) of the mixture, given the parameters that they were drawn with.
+    """Return the most likely cluster (n,) of samples (n, 2) of the mixture, given the parameters they were drawn with.
 
     No clustering can be expected to do better than this.
 
@@ -240,7 +240,7 @@ def gaussian_student_oracle(
         raise InputError(f"The mixture lies in the plane, so X must have the shape (n, 2), but it has {rows.shape}.")
     _check_positive(alpha=alpha, sigma=sigma, degrees_of_freedom=degrees_of_freedom)
     squared = ((rows[:, None] - _means(alpha)) ** 2).sum(axis=2) / sigma
-    # All four log densities without −log 2πσ, which they share in two dimensions.
+    # The four log densities without −log 2πσ, a constant that they share in two dimensions.
     log_density = -squared / 2
     log_density[:, _STUDENT] = -(degrees_of_freedom / 2 + 1) * np.log1p(squared[:, _STUDENT] / degrees_of_freedom)
     likeliest: NDArray[np.int64] = log_density.argmax(axis=1).astype(np.int64)
@@ -254,7 +254,7 @@ def _means(alpha: float) -> NDArray[np.float64]:
 def _centred_student(
     generator: np.random.RandomState, n_samples: int, root: NDArray[np.float64], degrees_of_freedom: float
 ) -> NDArray[np.float64]:
-    """(n, d) samples about 0, of a covariance (before the tails) whose square root is (d, d)."""
+    """Draw samples (n, d) around 0; ``root`` (d, d) is a square root of the covariance before the tails."""
     gaussian = generator.standard_normal((n_samples, len(root))) @ root
     u = generator.chisquare(degrees_of_freedom, size=n_samples)
     samples: NDArray[np.float64] = gaussian * np.sqrt(degrees_of_freedom / u)[:, None]
@@ -262,7 +262,7 @@ def _centred_student(
 
 
 def _even_classes(n_samples: int, n_clusters: int) -> NDArray[np.int64]:
-    """The class of each sample (n,), in order, of clusters as equal in size as can be."""
+    """Return the class of each sample (n,), in order, with clusters as equal in size as possible."""
     _check_count("n_samples", n_samples)
     if not 1 <= n_clusters <= n_samples:
         raise InputError(
@@ -275,7 +275,7 @@ def _even_classes(n_samples: int, n_clusters: int) -> NDArray[np.int64]:
 def _noisy(
     X: NDArray[np.float64], y: NDArray[np.int64], std: float, generator: np.random.RandomState, name: str = "noise"
 ) -> Sample:
-    """Samples with Gaussian noise, in a random order: sorted by cluster, half of the rows would lack some of them."""
+    """Add Gaussian noise and shuffle: if rows were sorted by cluster, half of them would lack some clusters."""
     if not (std >= 0 and math.isfinite(std)):
         raise InputError(f"{name} must be a number from 0 up, but is {std!r}.")
     X = X + std * generator.standard_normal(X.shape)

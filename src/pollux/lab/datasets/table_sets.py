@@ -1,4 +1,4 @@
-"""Tables with known classes: those that come with scikit-learn, and .npz files of the user."""
+"""Tables with known classes: those included in scikit-learn, and .npz files of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pollux.errors import InputError, did_you_mean
 from pollux.lab.datasets import archives
 
 _FOLDER = "tabular"
-# A damaged file may claim any number of columns or classes, whose names would fill the memory.
+# A damaged file may claim any number of columns or classes; their default names would exhaust the memory.
 _MOST_NUMBERED = 10_000_000
 
 TABLES: dict[str, Callable[[], Any]] = {
@@ -25,7 +25,7 @@ TABLES: dict[str, Callable[[], Any]] = {
     "breast_cancer": sklearn.datasets.load_breast_cancer,
     "digits": sklearn.datasets.load_digits,
 }
-"""Those that come with scikit-learn."""
+"""Tables that are included in scikit-learn, by name."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,21 @@ def load_table(name: str) -> TableSet:
 
 
 def table_names() -> list[str]:
-    """The names of all tables on this machine."""
+    """Return the names of all tables on this machine."""
     files = {path.stem for folder in archives.data_folders() for path in (folder / _FOLDER).glob("*.npz")}
     return [*TABLES, *sorted(files - TABLES.keys())]
 
 
 def table_path(name: str) -> Path | None:
-    """The file of a table, if it has one."""
-    # A name, not a way out of the folder.
+    """Return the file of a table, or None if it has none."""
+    # The name must not lead out of the folder.
     if not name or name != Path(name).name:
         return None
     return archives.find_file(f"{_FOLDER}/{name}.npz")
 
 
 def table_shape(path: Path) -> tuple[int, int, int]:
-    """Rows, columns and classes of a table file, without reading what is large."""
+    """Return the numbers of rows, columns and classes of a table file, without reading its large arrays."""
     shapes = archives.read_shapes(path)
     if "X" in shapes and "class_names" in shapes:
         rows, columns = shapes["X"]
@@ -100,7 +100,7 @@ def _from_file(name: str, path: Path) -> TableSet:
     X = features_of(arrays, path)
     archives.require_arrays(arrays, path, "y")
     y = arrays["y"]
-    # Checked as they will be: what is too large for int64 has become negative.
+    # Checked after the conversion: numbers too large for int64 become negative.
     whole = y.astype(np.int64) if y.dtype.kind in "iu" else None
     if whole is None or whole.shape != (X.shape[0],) or whole.min() < 0:
         raise InputError(f"{path}: y must be {X.shape[0]} whole numbers from 0 up, not {y.dtype} {y.shape}.")
@@ -114,7 +114,7 @@ def _from_file(name: str, path: Path) -> TableSet:
 
 
 def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float64] | scipy.sparse.csr_array:
-    """The table X (n, d) of a file: dense, or sparse where the file has the parts of a CSR matrix."""
+    """Return the table X (n, d) of a file: sparse if the file holds the parts of a CSR matrix, else dense."""
     if "indptr" not in arrays:
         archives.require_arrays(arrays, path, "X")
         X = arrays["X"]
@@ -132,7 +132,7 @@ def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
                 raise ValueError(f"{name} must be whole numbers, not {arrays[name].dtype}")
         if shape.shape != (2,) or shape.min() < 1:
             raise ValueError(f"shape must be the numbers of rows and columns, not {shape.tolist()}")
-        # What is too large for int64 becomes negative, and is refused below.
+        # Numbers too large for int64 become negative, and are rejected below.
         whole = [array.astype(np.int64) for array in (indices, indptr)]
         sparse = scipy.sparse.csr_array((data.astype(np.float64), *whole), shape=tuple(shape.tolist()))
         sparse.check_format(full_check=True)
@@ -142,7 +142,7 @@ def features_of(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[np.float
 
 
 def _names(name: str, arrays: dict[str, NDArray[Any]], path: Path, prefix: str, count: int) -> tuple[str, ...]:
-    """The names in a file, or else as many numbers behind a prefix."""
+    """Return the names stored in a file, or else numbered names with a prefix."""
     if name in arrays:
         if arrays[name].ndim != 1:
             raise InputError(f"{path}: {name} must be a list of names, not of the shape {arrays[name].shape}.")

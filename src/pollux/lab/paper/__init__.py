@@ -1,4 +1,4 @@
-"""The experiments of the paper: what is run, and what was published."""
+"""The experiments of the paper: their settings and the published results."""
 
 from pollux.lab.paper import cifar10, complexity, mi_boundaries, mnist, outliers, plane
 from pollux.lab.paper.experiment import Experiment

@@ -1,4 +1,4 @@
-"""Choosing a GEMINI: how long each takes, as the number of clusters grows."""
+"""Choosing a GEMINI: the time of each as the number of clusters grows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST_SECONDS = 0.3
 
 
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """Value and gradient at random predictions and samples: median seconds, each time at other predictions."""
+    """Time the value and gradient at random predictions and samples: median seconds, with new predictions each time."""
     generator = torch.Generator().manual_seed(seed)
     n, K = settings["batch"], settings["clusters"]
     gemini = Gemini(settings["objective"], clip=None)
@@ -37,7 +37,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     times: list[float] = []
     while len(times) < settings["repeats"] or sum(times) < _LEAST_SECONDS:
         logits = torch.randn(n, K, generator=generator).requires_grad_()
-        # A new matrix each time: what was learned of the last one would speed this one up.
+        # A new matrix each time: results cached for the last one would make this one faster.
         fresh = None if affinity is None else affinity.clone()
         start = time.perf_counter()
         torch.autograd.grad(gemini(logits.log_softmax(-1), fresh), logits)
@@ -46,7 +46,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
 
 
 def grid(clusters: Sequence[int], repeats: int) -> list[Settings]:
-    """All GEMINIs."""
+    """Return the settings of all GEMINIs."""
     return [
         {"objective": objective, "batch": batch, "clusters": number, "repeats": repeats}
         for batch in BATCHES
@@ -56,7 +56,7 @@ def grid(clusters: Sequence[int], repeats: int) -> list[Settings]:
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The paper has a figure: what it shows, in numbers."""
+    """Return the numbers that the paper's figure shows."""
     shown = sorted({record.run.settings["clusters"] for record in records})
 
     def cell(objective: str, batch: int, clusters: int) -> Comparison:
@@ -76,7 +76,7 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """The slowest and the fastest, at the largest problem."""
+    """Compare the slowest and the fastest on the largest problem."""
     largest = max(((r.run.settings["batch"], r.run.settings["clusters"]) for r in records), default=None)
     if largest is None:
         return []
@@ -93,7 +93,7 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 
 
 def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """Seconds against the number of clusters, for small and for large batches."""
+    """Draw seconds against the number of clusters, for small and for large batches."""
     if not records:
         return {}
     figure = new_figure(10.4, 4.4)

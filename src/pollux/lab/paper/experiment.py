@@ -1,4 +1,4 @@
-"""What an experiment is: a grid of settings, how one of its runs is done, and what the paper says of it."""
+"""The definition of an experiment: a grid of settings, a function that does one run, and the published results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Measure: TypeAlias = Callable[[Settings, int, RunContext], Mapping[str, Any]]
-"""Do the run of these settings and seed, and return its metrics."""
+"""(settings, seed, context) → metrics: does one run."""
 Tables: TypeAlias = Callable[[Sequence[Record]], Sequence[ComparisonTable]]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A grid of settings and how often each is run; ``remark`` says how it differs from the paper's."""
+    """A grid of settings and the number of runs of each; ``remark`` says how it differs from the paper's."""
 
     grid: Sequence[Settings]
     runs: int
@@ -45,24 +45,24 @@ class Protocol:
     def restricted(
         self, only: Mapping[str, Sequence[Any]], other: Settings | None = None, runs: int | None = None
     ) -> Protocol:
-        """The part of the grid that has one of the values of each setting in ``only``; with other values and runs."""
+        """Return the part of the grid that has the values in ``only``, with some values and the runs replaced."""
         grid = [
-            # What a setting does not have, such as the epochs of k-means, it does not get.
+            # Settings that lack a name, as k-means lacks epochs, do not get it.
             {name: (other or {}).get(name, value) for name, value in settings.items()}
             for settings in self.grid
             if all(name in settings and settings[name] in values for name, values in only.items())
         ]
-        # Settings that only differed in what has another value now are the same.
+        # Settings that differed only in a replaced value are now equal.
         distinct = {json.dumps(settings, sort_keys=True): settings for settings in grid}
         return Protocol(list(distinct.values()), self.runs if runs is None else runs, self.remark)
 
     def all_runs(self, experiment: str) -> list[Run]:
-        """All runs of the grid, the first seed of each setting first, so that each cell is soon seen."""
+        """Return all runs of the grid, the first seed of each setting first, so that each table cell appears early."""
         return [
             Run(experiment, settings, seed)
             for seed in range(self.runs)
             for settings in self.grid
-            # What has no randomness is run once.
+            # Deterministic settings are run once.
             if seed == 0 or not settings.get("deterministic", False)
         ]
 
@@ -73,28 +73,28 @@ class Experiment:
 
     name: str
     title: str
-    place: str  # in the paper
-    # "quick", "paper" and, where the paper's takes days, "cpu": what is run.
+    place: str  # section of the paper
+    # By profile: "quick", "paper" and, where the paper's takes days, "cpu".
     protocols: Mapping[str, Protocol]
     measure: Measure
     tables: Tables
     figures: Callable[[Sequence[Record], Path], Mapping[str, Figure]] | None = None
-    # A run whose model is gone is done again, as is one that was made with something that is no longer there.
+    # A run is repeated if its model file is missing, or if it is outdated: made with a file that no longer exists.
     saves_model: Callable[[Run], bool] = lambda run: False
     outdated: Callable[[Record, Path], bool] = lambda record, folder: False
-    data: Sequence[str] = ()  # image sets that it needs
-    # Raises an InputError where the folder of the results lacks what runs that are to be done need.
+    data: Sequence[str] = ()  # image data sets that it needs
+    # Raises an InputError if the results folder lacks a file that these runs need.
     check: Callable[[Sequence[Run], Path], None] = lambda runs, folder: None
-    timed: bool = False  # then its runs are done one at a time
-    # Lines that say whether what the paper found was found here.
+    timed: bool = False  # if True, its runs are done one at a time
+    # Lines that say whether the paper's findings are reproduced.
     conclusion: Callable[[Sequence[Record]], Sequence[str]] = lambda records: []
 
     def protocol(self, profile: str) -> Protocol:
-        """What is run in a profile."""
+        """Return the protocol of a profile."""
         return self.protocols.get(profile, self.protocols["paper"])
 
 
-# What the experiments measure in the same way.
+# Measurements that several experiments share.
 
 OBJECTIVES = {
     f"{key}_{mode}": f"{name} {title}"
@@ -107,16 +107,16 @@ OBJECTIVES = {
     }.items()
     for mode, title in (("ova", "OvA"), ("ovo", "OvO"))
 }
-"""The ten GEMINIs of the paper, and how tables name them."""
+"""The ten GEMINIs of the paper and their names in tables."""
 
-# Epochs after which a long training is scored.
+# Epochs after which a long training is evaluated.
 STAGES = (1, 2, 5, 10, 20, 50, 100, 200)
-# The authors compute with probabilities of at least this.
+# The smallest probability in the authors' code.
 AUTHORS_CLIP = 1e-12
 
 
 def clips(objective: str) -> dict[str, float]:
-    """The smallest probabilities of an objective, by what tables add to its name: first ours, 0 where it has none."""
+    """Return the clips of an objective by their suffix in tables: first the default, 0 if there is none."""
     ours = {"": DEFAULT_CLIPS.get(objective, 0.0)}
     return {**ours, ", unbounded": 0.0, ", clipped at 1e-12": AUTHORS_CLIP} if objective in DEFAULT_CLIPS else ours
 
@@ -124,9 +124,9 @@ def clips(objective: str) -> dict[str, float]:
 def fit_run(
     X: Any, n_clusters: int, settings: Settings, seed: int, context: RunContext, *, fit: str = "fit", **parameters: Any
 ) -> GeminiClustering:
-    """The clustering of a run, fitted to X from its last checkpoint on, and saved if figures need it.
+    """Fit the clustering of a run to X, or resume it from its last checkpoint, and save it if a figure needs it.
 
-    Its objective is clipped only where the settings say so; ``fit`` names the checkpoints.
+    The objective is clipped only if the settings say so; ``fit`` is the name of the checkpoints.
     """
     clustering = GeminiClustering(
         n_clusters,
@@ -135,7 +135,7 @@ def fit_run(
         random_state=seed,
         callbacks=context.callbacks,
         training=Training(checkpoint=context.checkpoint(fit)),
-        # The paper's set-ups are plain.
+        # The paper uses neither preprocessing nor restarts.
         **{"preprocessing": None, "n_init": 1, **parameters},
     ).fit(X)
     context.save_model(clustering)
@@ -152,17 +152,17 @@ def fit_in_stages(
     classes: ArrayLike,
     **parameters: Any,
 ) -> Mapping[str, Any]:
-    """The scores of a run on unseen rows of known classes, and its curve: [epochs, ARI, clusters in use] on the way.
+    """Return the scores of a run on unseen rows with known classes, and a curve of [epochs, ARI, clusters in use].
 
-    A training that is continued from its checkpoint has the bits of one that was not interrupted, so that the stages
-    change nothing but where it is looked at.
+    A training that is resumed from a checkpoint gives the same bits as an uninterrupted one, so the intermediate
+    evaluations do not change the result.
     """
     unfinished = context.unfinished
     curve: list[list[float]] = [] if unfinished is None else list(unfinished.scores.get("curve", []))
     done = curve[-1][0] if curve else 0
     last = settings["epochs"]
     scores: Mapping[str, Any] = {}
-    # Without checkpoints every stage would begin anew.
+    # Without checkpoints each stage would be trained from the beginning.
     for epochs in [last] if unfinished is None else [*(stage for stage in STAGES if done < stage < last), last]:
         clustering = fit_run(X, n_clusters, {**settings, "epochs": epochs}, seed, context, **parameters)
         scores = score_clustering(clustering, unseen, classes)
@@ -173,13 +173,13 @@ def fit_in_stages(
 
 
 def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
-    """All scores of labels (n,) against classes (n,), and the clusters in use."""
+    """Return all scores of labels (n,) against classes (n,), and the number of clusters in use."""
     scores: dict[str, Any] = {name: round(metric(classes, labels), 6) for name, metric in LABEL_METRICS.items()}
     return {**scores, "clusters": len(np.unique(np.asarray(labels)))}
 
 
 def score_clustering(clustering: GeminiClustering, X: Any, classes: ArrayLike) -> Mapping[str, Any]:
-    """What a fitted clustering says of rows X of known classes, and how its training ended."""
+    """Return the scores of a fitted clustering on rows X with known classes, and its final training metrics."""
     probabilities = clustering.predict_proba(X)
     return {
         **score(classes, probabilities.argmax(1)),

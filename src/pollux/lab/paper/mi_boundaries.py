@@ -1,4 +1,4 @@
-"""Maximising the MI can lead to bad decision boundaries: a right model A and an odd one B have the same MI."""
+"""Maximising the MI can lead to bad decision boundaries: a good model A and a poor one B have the same MI."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 0.01, 0.001, 1e-6)
 SHOWN = (1.0, 2.0, 4.0, 6.0)
 DISTANCES = tuple(np.round(np.linspace(0.25, 8, 32), 2).tolist())
-# Of the drawings of the mixture: the distance of the means in standard deviations, and the ε of the two models.
+# For the drawings of the mixture: the distance of the means in standard deviations, and the ε of the two models.
 DRAWN_DISTANCE, DRAWN_EPSILON = 3.0, 0.05
 
 
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """The MI of model A less that of model B, for each distance of the two means: 50 estimates from 1000 samples."""
+    """Estimate the MI of model A minus that of model B, 50 times from 1000 samples, for each distance of the means."""
     generator = np.random.RandomState(seed)
     shape, epsilon = (settings["draws"], settings["samples"]), settings["epsilon"]
-    # log p(y|x): 1 − ε for the cluster that x is in, ε for the other.
+    # log p(y|x): probability 1 − ε for the cluster of x, ε for the other.
     sure, unsure = math.log1p(-epsilon), math.log(epsilon)
     differences = []
     for distance in DISTANCES:
@@ -56,34 +56,34 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
 
 
 def in_model_a(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
-    """Model A puts into cluster 1 what is nearer to the second mean; the means are 0 and ``distance``."""
+    """Whether x is in cluster 1 of model A: nearer to the second mean; the means are 0 and ``distance``."""
     return np.asarray(x) > distance / 2
 
 
 def in_model_b(x: ArrayLike, distance: float) -> NDArray[np.bool_]:
-    """Model B puts into cluster 1 what lies between the means."""
+    """Whether x is in cluster 1 of model B: between the two means."""
     x = np.asarray(x)
     return (x >= 0) & (x <= distance)
 
 
 def between(distance: float) -> float:
-    """β, the share of the data between the two means."""
+    """Return β, the probability of the interval between the two means."""
     return float(norm.cdf(distance) - 0.5)
 
 
 def difference(distance: float, epsilon: float) -> float:
-    """I_A − I_B in closed form: log 2 − H(π) with π = ε + β (1 − 2ε), the share of model B's cluster 1."""
+    """Return I_A − I_B in closed form: log 2 − H(π) with π = ε + β (1 − 2ε), the proportion of model B's cluster 1."""
     share = epsilon + between(distance) * (1 - 2 * epsilon)
     return math.log(2) - float(entr(share) + entr(1 - share))
 
 
 def limit(distance: float) -> float:
-    """log 2 − H(β), to which the difference tends as ε → 0."""
+    """Return log 2 − H(β), the limit of the difference as ε → 0."""
     return difference(distance, 0.0)
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """Measured differences beside the closed form."""
+    """Return the measured differences beside the closed form."""
     rows = []
     for record in records:
         metrics, settings = record.metrics, record.run.settings
@@ -102,7 +102,7 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """What is measured is the closed form, and it vanishes for distant means."""
+    """Say whether the measured differences agree with the closed form and vanish for distant means."""
     if not records:
         return []
     worst = max(
@@ -120,21 +120,21 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 
 
 def check(runs: Sequence[Run], folder: Path) -> None:
-    """Complain of what is no probability."""
+    """Raise an InputError if an ε is not a probability."""
     for run in runs:
         if not 0 < run.settings["epsilon"] < 1:
             raise InputError(f"epsilon is a probability, between 0 and 1; not {run.settings['epsilon']:g}.")
 
 
 def draw_mi_boundaries(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """The right boundary and the odd one, and how their MI differ."""
+    """Draw the boundaries of both models, and the difference of their MI."""
     if not records:
         return {}
     return {"boundaries": _draw_boundaries(), "differences": _draw_differences(records)}
 
 
 def _mixture(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Density of two Gaussians in equal parts, with means 0 and ``DRAWN_DISTANCE``."""
+    """Return the density of two Gaussians in equal proportions, with means 0 and ``DRAWN_DISTANCE``."""
     return np.asarray((norm.pdf(x) + norm.pdf(x - DRAWN_DISTANCE)) / 2)
 
 
@@ -160,7 +160,7 @@ def _draw_boundaries() -> Figure:
 
 
 def _density(ax: Axes) -> NDArray[np.float64]:
-    """The mixture, from −4 deviations to 4; where it was drawn."""
+    """Draw the mixture, up to 4 standard deviations beyond its means; return the abscissae."""
     x = np.linspace(-4, DRAWN_DISTANCE + 4, 1601)
     clean_axes(ax)
     ax.fill_between(x, _mixture(x), color="#dfe3e8")
@@ -177,7 +177,7 @@ def _draw_differences(records: Sequence[Record]) -> Figure:
     set_grid(set_title(left, "MI of model A less that of model B"), "|μ1 − μ0| / σ", "$I_A - I_B$ (nats)")
     for number, (record, colour) in enumerate(zip(records, colours(len(records)), strict=True)):
         metrics = record.metrics
-        # Ever smaller, for the curves of small ε lie on each other.
+        # Smaller marks for each further curve, because the curves of small ε coincide.
         size = max(2.5, 6.5 - 1.3 * number)
         style: dict[str, Any] = {"fmt": "o", "markersize": size, "elinewidth": 1, "color": colour, "zorder": 3}
         label = f"measured, ε = {record.run.settings['epsilon']:g}"

@@ -51,23 +51,23 @@ PUBLISHED_ORACLE = {2: 0.991, 1: 0.989}
 BASELINES = {"kmeans": "k-means", "gmm_full": "GMM, full covariance", "gmm_diag": "GMM, diagonal covariance"}
 DRAWN = ("kl_ova", "mmd_ovo", "wasserstein_ovo")
 DRAWN_SETTINGS = {"degrees_of_freedom": 1, "clusters": 4, "clip": 0.0}
-# From the lowest entropy, red, to the highest, blue, as in the paper; pale enough for dots to be seen on them.
+# From the lowest entropy, red, to the highest, blue, as in the paper; pale enough for points to be visible.
 ENTROPY = ("#eb9a8c", "#f4bda9", "#fbe3d8", "#f7f7f7", "#d3e4f1", "#86b8dc", "#2f6fb2")
-# The last is the Student-t distribution, which the paper has in yellow.
+# The last is the Student-t distribution, which is yellow in the paper.
 CLASSES = ("#7b4fa3", "#3b8f5a", "#1f2933", "#f5c518")
-# A Student-t distribution with one degree of freedom has samples thousands away.
+# Half the width of the plots: with one degree of freedom, some samples of a Student-t lie thousands away.
 WINDOW = 10.0
 
 
 @functools.lru_cache(maxsize=2)
 def samples(degrees_of_freedom: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The one data set of all runs: the authors' draw."""
+    """Return the data set of all runs: the authors' samples."""
     X, y = gaussian_student_mixture(5000, degrees_of_freedom=degrees_of_freedom, random_state=0)
     return X.astype(np.float32), y
 
 
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """One row of the table, one seed."""
+    """Do one run: one cell of the table, one seed."""
     X, y = samples(settings["degrees_of_freedom"])
     name, clusters = settings.get("baseline"), settings.get("clusters")
     if name == "oracle":
@@ -78,19 +78,19 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         kind = name.removeprefix("gmm_")
         mixture = GaussianMixture(clusters, covariance_type=kind, reg_covar=1e-4, random_state=seed)
         return score(y, mixture.fit_predict(X.astype(np.float64)))
-    # As the authors built it: nothing follows the second layer.
+    # As in the authors' code: no activation after the second layer.
     model = MLP(hidden=(20, 20), activation=("tanh", "identity"))
     options: dict[str, Any] = {"model": model, "batch_size": 100, "learning_rate": 1e-3}
     return score_clustering(fit_run(X, settings["clusters"], settings, seed, context, **options), X, y)
 
 
 def saves_model(run: Run) -> bool:
-    """The models of the entropy maps."""
+    """Whether the run's model is needed for the entropy maps."""
     return run.seed == 0 and run.settings.get("objective") in DRAWN and run.has(DRAWN_SETTINGS)
 
 
 def grid(epochs: int) -> Iterator[Settings]:
-    """All cells of the table, and those of KL OvO with other clips."""
+    """Yield the settings of all cells of the table, and of KL OvO with other clips."""
     for objective, (degrees, clusters) in itertools.product(OBJECTIVES, COLUMNS):
         for clip in clips(objective).values():
             common = {"objective": objective, "degrees_of_freedom": degrees, "clusters": clusters}
@@ -101,7 +101,7 @@ def grid(epochs: int) -> Iterator[Settings]:
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The extended table of the appendix, of which that of the text is the part for ρ = 1 and 4 clusters."""
+    """Return the extended table of the appendix; the table in the text is its part for ρ = 1 and 4 clusters."""
     rows = [_row(records, name, {"baseline": key}, key) for key, name in BASELINES.items()]
     for objective, name in OBJECTIVES.items():
         for addition, clip in clips(objective).items():
@@ -140,7 +140,7 @@ def _row(
 
 
 def draw_outliers(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """Where the predictions are uncertain, by the MI, the MMD and the Wasserstein distance."""
+    """Draw where the predictions of the MI, the MMD and the Wasserstein distance are uncertain."""
     X, classes = samples(1)
     inside = (np.abs(X) < WINDOW).all(1)
     X, classes = X[inside], classes[inside]

@@ -1,4 +1,4 @@
-"""Three experiments in the plane: what the MI cannot see, what one-vs-all cannot, and distances along a graph."""
+"""Three experiments in the plane: failures of the MI, failures of one-vs-all, and distances along a graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def samples(experiment: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The one data set of all runs: samples (n, 2) and their classes."""
+    """Return the data set of all runs: samples (n, 2) and their classes."""
     if experiment == "categorical":
         return datasets.blobs(100, std=0.5, random_state=0)
     if experiment == "moons":
@@ -38,7 +38,7 @@ def samples(experiment: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def repeated(grid: Sequence[Settings], runs: int, quick: int) -> dict[str, Protocol]:
-    """The paper shows single runs: how often each is done here, and how often in the quick profile."""
+    """Return the protocols of a grid: the paper's single runs, repeated ``runs`` times, and ``quick`` times."""
     return {
         "paper": Protocol(grid, runs),
         "quick": Protocol(grid, quick, remark=f"{quick} runs instead of our {runs}"),
@@ -46,7 +46,7 @@ def repeated(grid: Sequence[Settings], runs: int, quick: int) -> dict[str, Proto
 
 
 def measure_perceptron(experiment: str, settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """A perceptron of ten hidden units, which is free to draw any boundary."""
+    """Fit a perceptron with ten hidden units, which can learn any boundary, and return its scores."""
     X, y = samples(experiment)
     distance = settings.get("distance", "auto")
     options: dict[str, Any] = {"model": MLP(hidden=(10,), activation="tanh"), "batch_size": 100, "learning_rate": 1e-2}
@@ -58,12 +58,12 @@ def measure_perceptron(experiment: str, settings: Settings, seed: int, context: 
 # When the MI fails because of the modelling: three Gaussians, and a free table of probabilities.
 
 FREE_TABLE = {"kl_ova": "KL OvA (MI)", "mmd_ova": "MMD OvA, linear kernel"}
-# Clusters as the paper draws them.
+# Markers and colours of the clusters, as in the paper.
 SYMBOLS = (("o", INK), ("^", "#d1495b"), ("x", "#2f6fb2"))
 
 
 def measure_free_table(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
-    """A table of 100 × 3 probabilities that knows nothing of the samples but what the objective tells it."""
+    """Fit a table of 100 × 3 probabilities, which depends on the samples through the objective alone."""
     X, y = samples("categorical")
     options: dict[str, Any] = {"model": "free", "init": "random", "batch_size": None, "learning_rate": 1e-2}
     clustering = fit_run(X, 3, settings, seed, context, **options)
@@ -71,13 +71,13 @@ def measure_free_table(settings: Settings, seed: int, context: RunContext) -> Ma
 
 
 def free_table_tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The paper has a figure only: what it shows, in numbers."""
+    """Return the numbers that the paper's figure shows."""
     rows = [ComparisonRow(name, [compare(records, {"objective": key})]) for key, name in FREE_TABLE.items()]
     return [ComparisonTable("ARI on three Gaussians with a free table of probabilities", ["3 clusters"], rows)]
 
 
 def conclude_free_table(records: Sequence[Record]) -> list[str]:
-    """The MI places samples at random, the MMD finds the Gaussians."""
+    """Say whether the MI assigns samples at random while the MMD finds the Gaussians."""
     blind, aware = (estimate(records, {"objective": key}) for key in FREE_TABLE)
     if blind is None or aware is None:
         return []
@@ -89,7 +89,7 @@ def conclude_free_table(records: Sequence[Record]) -> list[str]:
 
 
 def draw_free_table(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """What a free table of probabilities finds by the MI and by the MMD."""
+    """Draw the clusters that a free table of probabilities finds with the MI and with the MMD."""
 
     def draw(ax: Axes, run: SavedModel) -> None:
         X, labels = samples("categorical")[0], np.asarray(run.clustering.labels_)
@@ -128,12 +128,12 @@ MOONS_METHODS: dict[str, Mapping[str, str]] = {
     "Wasserstein OvO, shortest paths": {"objective": "wasserstein_ovo", "distance": "shortest_path"},
     "Wasserstein OvO, Euclidean (control)": {"objective": "wasserstein_ovo", "distance": "euclidean"},
 }
-# The right number, and too many.
+# The true number of clusters, and a larger one.
 MOONS_CLUSTERS = (2, 5)
 
 
 def moons_tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The paper has figures only: what they show, in numbers."""
+    """Return the numbers that the paper's figures show."""
     rows = [
         ComparisonRow(name, [compare(records, {**method, "clusters": number}) for number in MOONS_CLUSTERS])
         for name, method in MOONS_METHODS.items()
@@ -143,7 +143,7 @@ def moons_tables(records: Sequence[Record]) -> list[ComparisonTable]:
 
 
 def conclude_moons(records: Sequence[Record]) -> list[str]:
-    """Paths find the moons where the MI and straight lines do not; of five clusters they leave some empty."""
+    """Say whether only shortest paths find the moons, and how many of five clusters each method uses."""
     two, five = (
         [estimate(records, {**method, "clusters": number}) for method in MOONS_METHODS.values()]
         for number in MOONS_CLUSTERS
@@ -165,7 +165,7 @@ def conclude_moons(records: Sequence[Record]) -> list[str]:
 
 
 def draw_moons(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """The regions of each method's clusters: two of them, and five."""
+    """Draw the decision regions of each method, with two and with five clusters."""
     found = {
         f"{name}\n{number} clusters asked for": load_saved(records, folder, {**method, "clusters": number})
         for number in MOONS_CLUSTERS
@@ -206,12 +206,12 @@ MOONS = Experiment(
 # A geometrical perspective on OvA and OvO: a cluster in the middle of the data, which one-vs-all cannot see.
 
 MMDS = {"mmd_ova": "MMD OvA", "mmd_ovo": "MMD OvO"}
-# Clusters that each can see, by the appendix.
+# The number of clusters that each can distinguish, according to the appendix.
 PUBLISHED_CLUSTERS = {"mmd_ova": 2, "mmd_ovo": 3}
 
 
 def row_tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """How many of the three clusters each sees, and how well."""
+    """Return how many of the three clusters each MMD finds, and its ARI."""
 
     def cells(objective: str) -> list[Comparison]:
         wanted = {"objective": objective}
@@ -223,7 +223,7 @@ def row_tables(records: Sequence[Record]) -> list[ComparisonTable]:
 
 
 def conclude_row(records: Sequence[Record]) -> list[str]:
-    """One-vs-all confuses the middle with its sides, one-vs-one sees all three."""
+    """Say whether one-vs-all misses the middle cluster while one-vs-one finds all three."""
     ova, ovo = (estimate(records, {"objective": key}) for key in MMDS)
     if not (ova and ovo and ova.clusters and ovo.clusters):
         return []
@@ -235,7 +235,7 @@ def conclude_row(records: Sequence[Record]) -> list[str]:
 
 
 def draw_row(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """Which of three clusters in a row each MMD sees."""
+    """Draw which of three clusters in a row each MMD finds."""
     found = {name: load_saved(records, folder, {"objective": key}) for key, name in MMDS.items()}
     caption = (
         "Decision regions of a perceptron on three clusters in a row, seed 0. The middle one lies at the mean of the "

@@ -1,4 +1,4 @@
-"""``pollux reproduce``: choose the runs, do those that are not recorded, and report on all of them."""
+"""``pollux reproduce``: choose the runs, do those that are not recorded, and write the reports."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from pollux.lab.records import Record, Run
 from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
 from pollux.training.checkpoints import parse_every
 
-# What may have any value. Tables find their cells by the other settings, so those keep to the values of the grids.
+# Settings that may have any value. Table cells are found by the other settings, so those must be values of the grid.
 FREE = ("epochs", "vat", "draws", "samples", "repeats", "epsilon")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for: ``only`` and ``other`` are texts NAME=VALUE."""
+    """The options of the command: ``only`` and ``other`` are texts NAME=VALUE."""
 
     names: Sequence[str]
     profile: str = "quick"
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class ExperimentTask(Task):
-    """A run of one of the experiments."""
+    """A run of one experiment."""
 
     planned: Run
 
@@ -69,21 +69,21 @@ class ExperimentTask(Task):
         return EXPERIMENTS[self.run.experiment].saves_model(self.run)
 
     def measure(self, context: RunContext) -> Mapping[str, Any]:
-        # Records that do not name it, the first ones, are of the seed that is their number.
+        # The oldest records lack "random_state": their seed is the number of the run.
         seed = self.run.random_state
         metrics = EXPERIMENTS[self.run.experiment].measure(self.run.settings, seed, context)
         return {**metrics, "random_state": seed}
 
 
 def reproduce(request: Request) -> list[Failure]:
-    """Run and show the experiments; the runs that failed."""
+    """Run the experiments, show the results, and return the failures."""
     for option, number in (("--runs", request.runs), ("--jobs", request.jobs)):
         if number is not None and number < 1:
             raise InputError(f"{option} is a positive number, not {number}.")
     parse_every(request.checkpoint_every)
     chosen = choose(request.names, request.profile, request.only, request.other, request.runs)
     grids = [(experiment, protocol, protocol.all_runs(experiment.name)) for experiment, protocol in chosen]
-    # Complaints come before anything is run or written.
+    # Check all options before anything is run or written.
     folder = results_folder(request.out)
     for experiment, _, runs in [] if request.show else grids:
         check_records(record_path(folder, experiment))
@@ -111,24 +111,24 @@ def reproduce(request: Request) -> list[Failure]:
                 report = with_figures(report, folder, functools.partial(experiment.figures, found, folder))
             publish(report, folder)
         else:
-            # Of several experiments; an older page of this one stays as it is.
+            # One of several experiments has no records; an older page about it is kept.
             print(f"{experiment.name}: nothing of this is recorded in {folder}", file=sys.stderr)
     return failures
 
 
 def record_path(folder: Path, experiment: Experiment) -> Path:
-    """Where the runs of an experiment are recorded."""
+    """Return the file in which the runs of an experiment are recorded."""
     return folder / f"{experiment.name}.jsonl"
 
 
 def recorded_runs(experiment: Experiment, runs: Sequence[Run], folder: Path) -> list[Record]:
-    """The records of those of the runs that have ended and are not outdated, in the order of the runs."""
+    """Return the records of those runs that are finished and not outdated, in the order of the runs."""
     known = records.read(record_path(folder, experiment))
     return [known[run.key] for run in runs if run.key in known and not experiment.outdated(known[run.key], folder)]
 
 
 def missing_runs(experiment: Experiment, runs: Sequence[Run], folder: Path) -> list[Run]:
-    """The runs that have no record yet, or whose model is gone."""
+    """Return the runs that have no record yet or whose model file is missing."""
     known = {record.run.key for record in recorded_runs(experiment, runs, folder)}
     return [
         run
@@ -138,7 +138,7 @@ def missing_runs(experiment: Experiment, runs: Sequence[Run], folder: Path) -> l
 
 
 def run_experiment(experiment: Experiment, runs: Sequence[Run], folder: Path, limits: Limits) -> list[Failure]:
-    """Do the runs that are missing, at most so many at a time as the limits say; those that failed."""
+    """Do the missing runs, within the limits, and return the failures."""
     missing = [ExperimentTask(run) for run in missing_runs(experiment, runs, folder)]
     if not missing:
         return []
@@ -153,16 +153,16 @@ def _listed(experiments: Sequence[Experiment]) -> str:
     return ", ".join(experiment.name for experiment in experiments)
 
 
-# Which runs a request is for.
+# Which runs are requested.
 
 
 def choose(
     names: Sequence[str], profile: str, only: Sequence[str], other: Sequence[str], runs: int | None
 ) -> list[tuple[Experiment, Protocol]]:
-    """The experiments of these names, and what is to be run of each.
+    """Return the named experiments, each with the protocol to run.
 
-    Of several experiments, those without any setting that is asked for are left out, and other values are given to
-    those that have the setting. ``only`` and ``other`` are texts NAME=VALUE, ``runs`` the seeds of each setting.
+    If there are several, experiments without a requested setting are left out, and a new value applies to those that
+    have the setting. ``only`` and ``other`` are texts NAME=VALUE, ``runs`` is the number of seeds of each setting.
     """
     if not names:
         raise InputError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}, or all.")
@@ -188,7 +188,7 @@ def choose(
         protocol = experiment.protocol(profile)
         kept: dict[str, list[Any]] = {name: [] for name, _ in wanted}
         for name, text in wanted:
-            kept[name] += _meant(text, protocol.values.get(name, []))
+            kept[name] += _matching_values(text, protocol.values.get(name, []))
         changed = {name: _new_value(name, text, experiment) for name, text in values}
         protocol = protocol.restricted(kept, changed, runs)
         if protocol.grid:
@@ -206,41 +206,41 @@ def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _check_value(name: str, text: str, experiments: Sequence[Experiment], profile: str) -> None:
-    """Raise an InputError where no setting has the value; another profile may have it."""
+    """Raise an InputError if no setting has the value; say so if another profile has it."""
     pairs = [(key, protocol.values.get(name, [])) for one in experiments for key, protocol in one.protocols.items()]
     here = [value for key, values in pairs if key == profile for value in values]
-    if _meant(text, here):
+    if _matching_values(text, here):
         return
     known = list(dict.fromkeys(map(str, here)))
-    elsewhere = [key for key, values in pairs if _meant(text, values)]
+    elsewhere = [key for key, values in pairs if _matching_values(text, values)]
     hint = f" --profile {elsewhere[0]} has them." if elsewhere else did_you_mean(text, known)
     raise InputError(f"No settings of {_listed(experiments)} have {name}={text}.{hint} {name} is: {', '.join(known)}.")
 
 
-def _meant(text: str, values: Collection[Any]) -> list[Any]:
-    """Those of the values that the text says: 0 says 0.0, and 1e-6 says 1e-06."""
+def _matching_values(text: str, values: Collection[Any]) -> list[Any]:
+    """Return the values that the text denotes: 0 denotes 0.0, and 1e-6 denotes 1e-06."""
     parsed = _parse(text)
     return [value for value in values if text == str(value) or (type(parsed) is not str and parsed == value)]
 
 
 def _parse(text: str) -> Any:
-    """A number or truth value; what is neither stays text."""
+    """Parse a number or boolean; anything else stays text."""
     try:
-        # Words of JavaScript, such as NaN, are no numbers.
+        # JavaScript constants such as NaN are not numbers.
         return json.loads(text, parse_constant=lambda word: word)
     except (ValueError, RecursionError):
         return text
 
 
 def _new_value(name: str, text: str, experiment: Experiment) -> Any:
-    """The value that the text says, if it is of the kind of the values that there are."""
+    """Parse a new value of a setting, which must have the type of the existing values."""
     values = [value for protocol in experiment.protocols.values() for value in protocol.values.get(name, [])]
     if not values:
-        # Another experiment has the setting.
+        # Only other experiments have the setting.
         return None
     if name not in FREE:
-        if meant := _meant(text, values):
-            return meant[0]
+        if matching := _matching_values(text, values):
+            return matching[0]
         known = list(dict.fromkeys(map(str, values)))
         raise InputError(
             f"--set {name}={text}: {name} is one of {', '.join(known)}; other values have no place in the tables."
@@ -248,7 +248,7 @@ def _new_value(name: str, text: str, experiment: Experiment) -> Any:
         )
     number, kind = _parse(text), type(values[0])
     least = min(0.0 if kind is float else 1, *values)
-    # 50.0 says 50, and 1 says 1.0: the same run has the same name.
+    # 50.0 becomes 50 and 1 becomes 1.0, so that equal runs have equal keys.
     if type(number) in (int, float) and math.isfinite(number) and kind(number) == number >= least:
         return kind(number)
     raise InputError(f"--set {name}={text}: {name} is a {'number from 0' if kind is float else 'whole number from 1'}.")
@@ -264,7 +264,7 @@ def report_on(
     request: Request,
     failures: Sequence[Failure] = (),
 ) -> Report:
-    """The report on an experiment, without its figures."""
+    """Return the report on an experiment, without its figures."""
     counts = Counter(warning for record in found for warning in record.warnings)
     warned = [f"Warned: {text} ({counted(count, 'run')})" for text, count in counts.most_common()]
     lead = [
@@ -293,14 +293,14 @@ def report_on(
 
 
 def _departure(experiment: Experiment, protocol: Protocol, profile: str) -> str:
-    """How what was run differs from the full protocol; nothing where it does not."""
+    """Return how the runs differ from the full protocol; empty if they do not."""
     paper, usual = experiment.protocols["paper"], experiment.protocol(profile)
     if (protocol.grid, protocol.runs) == (paper.grid, paper.runs):
         return ""
     is_changed = (protocol.grid, protocol.runs) != (usual.grid, usual.runs)
     if protocol.remark and not is_changed:
         return f"{profile}: {protocol.remark}"
-    # A remark on the profile need not be true of what options made of it.
+    # The remark describes the profile, and need not hold once options have changed it.
     ours, theirs = _values_in_words(protocol), _values_in_words(paper)
     changes = [
         f"{name} {', '.join(values)} instead of {', '.join(theirs.get(name, ['none']))}"
@@ -315,7 +315,7 @@ def _departure(experiment: Experiment, protocol: Protocol, profile: str) -> str:
 
 
 def _settings_in_words(protocol: Protocol, paper: Protocol) -> dict[str, str]:
-    """The values of each setting, with the paper's where those differ."""
+    """Return the values of each setting, with the paper's if they differ."""
     ours, theirs = ({**_values_in_words(one), "runs of each setting": [str(one.runs)]} for one in (protocol, paper))
     return {
         name: ", ".join(values) + (f" (full: {', '.join(theirs[name])})" if values != theirs.get(name) else "")

@@ -1,4 +1,4 @@
-"""Encoders learned from images without labels, whose features are a geometry."""
+"""Encoders learned from images without labels, whose features can be used as a geometry."""
 
 from pollux.lab.pretraining.augmentations import Augmentation
 from pollux.lab.pretraining.encoder import Encoder, load_encoder, save_encoder

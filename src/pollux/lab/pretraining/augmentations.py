@@ -1,4 +1,4 @@
-"""Random views of images, a whole batch at once; each image draws its own parameters."""
+"""Random views of a batch of images; the parameters are drawn for each image."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch.nn import functional
 
 from pollux.errors import InputError
 
-# Weights of red, green and blue in the brightness that the eye sees (ITU-R BT.601).
+# Weights of red, green and blue in the perceived brightness (ITU-R BT.601).
 _LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random crop, mirror image, colours and loss of colour, in this order.
+    """Random crop, horizontal flip, colour jitter and random greyscale, in this order.
 
     Parameters
     ----------
     size : int, optional
         Side of the views in pixels; None keeps the size of the images.
     scale : tuple of two float, default=(0.2, 1.0)
-        Least and largest share of an image's area that a crop takes, before it is resized.
+        Range of the share of an image's area that is cropped, before resizing.
     ratio : float, default=4 / 3
-        A crop is at most so many times wider than high, or higher than wide, relative to the image.
+        Largest aspect ratio of a crop, wide or high, relative to that of the image.
     flip : bool, default=True
-        Whether half of the views are mirrored left to right. Turn it off where left and right differ in
-        meaning, as in digits.
+        Whether to mirror half of the views left to right. Turn it off if left and right differ in meaning, as in
+        digits.
     brightness, contrast, saturation : float, default=0.4
-        Each is multiplied by a factor drawn from 1 ± this; the saturation only of colour images.
+        Each is multiplied by a factor drawn from 1 ± this; saturation only in colour images.
     hue : float, default=0.1
-        Largest turn of the hues, in whole turns; of colour images only.
+        Largest rotation of the hue, in turns; only in colour images.
     jitter : float, default=0.8
         Share of the views whose brightness, contrast and colours change.
     grey : float, default=0.2
-        Share of the views that lose their colours; of colour images only.
+        Share of the views that become grey; only in colour images.
 
     Examples
     --------
@@ -70,18 +70,18 @@ class Augmentation:
                 raise InputError(f"{name} must be from 0 to 1, not {getattr(self, name)}.")
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """One random view (n, C, h, w) of each image (n, C, H, W), all from 0 to 1; colours change where C is 3."""
+        """Return a random view (n, C, h, w) of each image (n, C, H, W), from 0 to 1; colours change if C is 3."""
         return self.recoloured(self.cropped(images, generator), generator)
 
     def cropped(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """A random part of each image, brought to the size of the views, half of them mirrored."""
+        """Crop each image at random, resize the crops to the size of the views, and mirror half of them."""
         n, channels, height, width = images.shape
         area = _uniform(n, *self.scale, generator)
         bound = math.log(self.ratio)
         stretch = torch.exp(_uniform(n, -bound, bound, generator))
         across = torch.sqrt(area * stretch).clamp(max=1)
         down = torch.sqrt(area / stretch).clamp(max=1)
-        # In the coordinates of affine_grid an image reaches from -1 to 1.
+        # In the coordinates of affine_grid an image extends from -1 to 1.
         right = _uniform(n, -1, 1, generator) * (1 - across)
         below = _uniform(n, -1, 1, generator) * (1 - down)
         sign = torch.where(_chosen(n, 0.5, generator), -1.0, 1.0) if self.flip else torch.ones(n)
@@ -93,21 +93,21 @@ class Augmentation:
         return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
     def recoloured(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """The images with other brightness, contrast, saturation and hues, some of them grey."""
+        """Change brightness, contrast, saturation and hue at random, and make some images grey."""
         n, channels = images.shape[:2]
         active = _chosen(n, self.jitter, generator)
         brightness = _factor(n, self.brightness, active, generator)
         contrast = _factor(n, self.contrast, active, generator)
         is_colour = channels == 3
         grey_share = torch.tensor(_LUMA) if is_colour else torch.full((channels,), 1 / channels)
-        # Each change is linear in the channels, so all of them are one matrix per image.
+        # Each change is linear in the channels, so that together they are one matrix per image.
         matrix = torch.eye(channels).expand(n, -1, -1)
         if is_colour:
             saturation = _factor(n, self.saturation, active, generator)
             turn = _uniform(n, -self.hue, self.hue, generator) * active
             saturation = torch.where(_chosen(n, self.grey, generator), 0.0, saturation)
             grey, along = grey_share.expand(3, 3), torch.full((3, 3), 1 / 3)
-            # Colours move away from their greys, or towards them where the factor is below 1, and are turned about
+            # Colours move away from their grey values, or towards them if the factor is below 1, and are rotated about
             # the grey axis (1, 1, 1) / √3, by Rodrigues' formula.
             angle = (2 * math.pi * turn)[:, None, None]
             across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
@@ -121,7 +121,7 @@ class Augmentation:
 
 
 def _factor(n: int, spread: float, active: Tensor, generator: torch.Generator) -> Tensor:
-    """Factors (n,) from 1 ± spread, which are 1 where not active."""
+    """Draw factors (n,) from 1 ± spread; they are 1 where not active."""
     return torch.where(active, _uniform(n, 1 - spread, 1 + spread, generator), 1.0)
 
 

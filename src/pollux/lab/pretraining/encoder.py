@@ -1,4 +1,4 @@
-"""The network that turns images into features, and its files: safetensors and JSON, which run no code."""
+"""The network that maps images to features, and its files: safetensors and JSON, which contain no code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pollux.io import tensors as checked_tensors
 from pollux.models.vision import BasicBlock
 
 LEAST_SIDE = 8
-"""Pixels a side of the smallest images that are read."""
+"""Side of the smallest accepted images, in pixels."""
 
 FORMAT, VERSION = "pollux-encoder", "1"
 _PREFIX = "encoder."
@@ -25,15 +25,15 @@ _AGAIN = "Name a file that `pollux pretrain` wrote, or pretrain again."
 
 
 class Encoder(nn.Module):
-    """A compact residual network: images (n, C, H, W) to features (n, d) of length 1.
+    """A small residual network: images (n, C, H, W) to features (n, d) of length 1.
 
-    It takes images in the range that it was trained on, as floats: bytes divided by 255, from 0 to 1, where it was
-    pretrained on bytes, and otherwise the numbers as they were. It normalises the channels itself. Images may have
-    another size than those of the training.
+    Images are floats in the range of the training images: bytes divided by 255, from 0 to 1, if it was pretrained on
+    bytes, otherwise the original numbers. The encoder normalises the channels itself. Images may differ in size from
+    the training images.
 
-    A stage has as many channels as ``widths`` says and as many residual blocks as ``blocks`` says; each after the first
-    halves the image, and the width of the last is d. ``mean`` and ``std`` are those of each channel of the training
-    images, by default 0 and 1.
+    ``widths`` and ``blocks`` are the channels and the number of residual blocks of each stage; each stage after the
+    first halves the image, and the width of the last is d. ``mean`` and ``std`` are those of each channel of the
+    training images, by default 0 and 1.
     """
 
     mean: Tensor
@@ -52,7 +52,7 @@ class Encoder(nn.Module):
         self.channels, self.widths, self.blocks = int(channels), tuple(widths), tuple(blocks)
         for name, values in (("mean", mean or [0.0] * channels), ("std", std or [1.0] * channels)):
             self.register_buffer(name, torch.tensor([float(value) for value in values])[:, None, None])
-        # Most of the work is at half the side: the stem sees 4 x 4 pixels, and moves by 2.
+        # Most of the work is done at half the resolution: the stem is a convolution of 4 x 4 pixels with stride 2.
         stem = nn.Conv2d(channels, widths[0], kernel_size=4, stride=2, padding=1, bias=False)
         layers: list[nn.Module] = [stem, nn.BatchNorm2d(widths[0]), nn.ReLU()]
         before = widths[0]
@@ -69,46 +69,46 @@ class Encoder(nn.Module):
 
     @property
     def design(self) -> dict[str, Any]:
-        """The arguments that describe the layers."""
+        """The arguments that define the layers."""
         return {"channels": self.channels, "widths": list(self.widths), "blocks": list(self.blocks)}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, d) of length 1, of images (n, C, H, W)."""
+        """Return features (n, d) of length 1 for images (n, C, H, W)."""
         return functional.normalize(self.activations(images), dim=1)
 
     def activations(self, images: Tensor) -> Tensor:
-        """Features (n, d) before they are brought to length 1; none is negative."""
+        """Return non-negative features (n, d) before normalisation to length 1."""
         if images.ndim != 4 or images.shape[1] != self.channels or not images.is_floating_point():
             raise InputError(
                 f"The encoder reads floats (n, {self.channels}, H, W) in the range of its training, which for bytes is "
                 f"0 to 1, but got {images.dtype} of shape {tuple(images.shape)}."
             )
         normalised = (images - self.mean) / self.std
-        # Convolutions on the processor are faster with the channels last.
+        # Convolutions on the CPU are faster with the channels last.
         features: Tensor = self.layers(normalised.contiguous(memory_format=torch.channels_last))
         return features
 
 
 def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
-    """Write an encoder into one file, which appears whole or not at all; ``about`` is anything that JSON can hold."""
+    """Write an encoder atomically into one file; ``about`` is any JSON-serialisable metadata."""
     weights = {f"{_PREFIX}{name}": value for name, value in encoder.state_dict().items()}
     checked_tensors.write(path, FORMAT, VERSION, weights, {"design": encoder.design, **(about or {})})
 
 
 def load_encoder(path: str | Path) -> Encoder:
-    """The frozen encoder in a file that ``pollux pretrain`` wrote, also in a training that has not ended.
+    """Load the frozen encoder from a file that ``pollux pretrain`` wrote, possibly before the training has ended.
 
-    It maps images (n, C, H, W) to features (n, d) of length 1: in evaluation mode, and without gradients.
+    It maps images (n, C, H, W) to features (n, d) of length 1, in evaluation mode and without gradients.
     """
     return read_encoder(path)[0]
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise an InputError where a file cannot be written: before hours of training, not after them."""
+    """Raise an InputError if a file cannot be written: before hours of training, not after them."""
     path = Path(path).resolve()
     if path.is_dir():
         raise InputError(f"{path} is a folder: name a file.")
-    # Folders that are missing will be made in the last one that is there.
+    # Missing folders will be created in the nearest existing one.
     folder = next(folder for folder in path.parents if folder.exists())
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder, so {path} cannot be written: name a file elsewhere.")
@@ -117,7 +117,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
-    """The frozen encoder in a file, and what was written about it."""
+    """Read the frozen encoder of a file and its metadata."""
     path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no encoder file {path}. {_AGAIN}")
@@ -135,7 +135,7 @@ def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
             raise ValueError("its layers have no sizes")
         if sum(design["blocks"]) > len(weights):
             raise ValueError("it has more layers than weights")
-        # Without memory first: a file may claim a network of any size.
+        # Build it without memory first: a file may claim a network of any size.
         with torch.device("meta"):
             skeleton = Encoder(**design)
         if _forms(skeleton.state_dict()) != _forms(weights):

@@ -1,4 +1,4 @@
-"""Images for the training: read from a data set, file or folder, and given in batches (b, C, H, W) from 0 to 1."""
+"""Training images: read from a data set, file or folder, and returned in batches (b, C, H, W) from 0 to 1."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pollux.lab.pretraining.encoder import LEAST_SIDE
 _CHANNELS = (1, 3, 4)
 _AT_ONCE = 4_096
 _LEAST_VARIANCE = 1e-12
-"""Of a channel whose numbers go from 0 to 1; less may be rounding."""
+"""Smallest variance of a channel that is scaled to 0 … 1; less may be rounding error."""
 
 
 def read_images(data: str, *, array: str | None = None, image_size: int | None = None) -> NDArray[Any]:
-    """Images (n, H, W), (n, H, W, C) or (n, C, H, W), as they are stored.
+    """Read images (n, H, W), (n, H, W, C) or (n, C, H, W), as they are stored.
 
-    ``data`` is a data set such as "cifar10", of which the training images are read, or an ``.npy`` or ``.npz`` file, of
-    which ``array`` names one array, or a folder of images, which are scaled to ``image_size``.
+    ``data`` is a data set such as "cifar10", of which the training images are read; an ``.npy`` or ``.npz`` file, of
+    which ``array`` names one array; or a folder of images, which are resized to ``image_size``.
     """
     if data in IMAGES:
         return load_images(data).x_train
@@ -44,10 +44,10 @@ def read_images(data: str, *, array: str | None = None, image_size: int | None =
 
 
 class Images:
-    """Images (n, C, H, W) and the range of their numbers; they are neither copied nor converted as a whole.
+    """Images (n, C, H, W) and the range of their values; they are neither copied nor converted as a whole.
 
-    Bytes count as 0 to 255, other numbers may be of any range. ``low`` and ``high`` are the range of the numbers that
-    the encoder is given, of bytes 0 and 1; ``mean`` and ``std`` are those of each channel, in that range.
+    Bytes range from 0 to 255, other numbers may have any range. ``low`` and ``high`` are the range of the encoder's
+    input, for bytes 0 and 1; ``mean`` and ``std`` are those of each channel, in that range.
     """
 
     def __init__(self, array: NDArray[Any] | Tensor) -> None:
@@ -64,21 +64,21 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
+        """Shape (C, H, W) of one image."""
         channels, height, width = self._pixels.shape[1:]
         return channels, height, width
 
     def batch(self, index: Tensor) -> Tensor:
-        """Images (b, C, H, W) of an index (b,), brought to the range from 0 to 1."""
+        """Return the images (b, C, H, W) at an index (b,), scaled to the range from 0 to 1."""
         return self._unit(self._pixels[index.numpy()])
 
     def as_given(self, unit: Tensor) -> Tensor:
-        """Images from 0 to 1 brought back to the range that the encoder is given."""
+        """Scale images from the range 0 to 1 back to the range of the encoder's input."""
         return unit if (self.low, self.high) == (0, 1) else unit * (self.high - self.low) + self.low
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all pixels, in their order."""
+        """SHA-256 of all pixels, in order."""
         digest = hashlib.sha256(f"{self._pixels.dtype} {self._pixels.shape}".encode())
         for part in self._parts():
             digest.update(np.ascontiguousarray(part).data)
@@ -86,9 +86,9 @@ class Images:
 
     def _unit(self, pixels: NDArray[Any]) -> Tensor:
         if pixels.dtype == np.uint8:
-            # Into numbers first: those of a file that is read in place may not be written to.
+            # Convert first: a memory-mapped file may be read-only.
             return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)) / 255
-        # In double precision: where the numbers are large, single precision would lose in what they differ.
+        # In double precision: single precision would lose small differences between large numbers.
         unit = (pixels.astype(np.float64) - self.low) / ((self.high - self.low) or 1.0)
         return torch.from_numpy(unit.astype(np.float32))
 
@@ -97,7 +97,7 @@ class Images:
             yield self._pixels[first : first + _AT_ONCE]
 
     def _moments(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel; a channel that never changes has 1."""
+        """Return the mean and standard deviation of each channel; the deviation of a constant channel is 1."""
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for part in self._parts():
             values = self._unit(part).double()
@@ -105,13 +105,13 @@ class Images:
             total, squares = total + values.sum((0, 2, 3)), squares + values.square().sum((0, 2, 3))
         mean = total / count
         variance = squares / count - mean.square()
-        # From 0 to 1, so that whether a channel changes does not depend on the scale and offset of the numbers.
+        # Compare on the scale 0 to 1, so that the test for a constant channel is independent of scale and offset.
         std = torch.where(variance > _LEAST_VARIANCE, variance.clamp(min=0).sqrt() * (self.high - self.low), 1.0)
         return (mean * (self.high - self.low) + self.low).tolist(), std.tolist()
 
 
 def _channels_first(array: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """(n, C, H, W) of numbers, or an error that says what images look like."""
+    """Convert to (n, C, H, W); raise an error that describes the accepted shapes if that is impossible."""
     pixels = array.detach().cpu().numpy() if isinstance(array, Tensor) else np.asanyarray(array)
     if pixels.ndim == 3:
         pixels = pixels[:, None]

@@ -1,7 +1,7 @@
-"""SimCLR: features that two random views of an image share, and that tell it from other images.
+"""SimCLR: features that are shared by two random views of an image and distinguish it from other images.
 
 The method is that of Chen, Kornblith, Norouzi and Hinton, "A simple framework for contrastive learning of visual
-representations" (ICML 2020), with a network that an ordinary processor can train.
+representations" (ICML 2020), with a network small enough to train on a CPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pollux.training import (
 from pollux.training.steps import EpochMetrics, OptimiserStep
 
 _WARM_UP = 0.05
-"""Share of all steps in which the learning rate rises."""
+"""Share of all steps over which the learning rate rises."""
 
 _MOST_LEARNING_RATE = 1e6
 _SETTINGS_FILE = "settings.json"
@@ -54,8 +54,8 @@ _SETTINGS_FILE = "settings.json"
 
 @dataclass(frozen=True)
 class Pretrained:
-    """The frozen encoder, and of each epoch the mean "loss", see :func:`nt_xent`, and the share of "matched" views:
-    those whose nearest other view is of the same image."""
+    """The frozen encoder and its history. For each epoch: the mean "loss", see :func:`nt_xent`, and the share of
+    "matched" views, whose nearest other view is of the same image."""
 
     encoder: Encoder
     history: dict[str, list[float]]
@@ -84,35 +84,35 @@ def pretrain_simclr(
     Parameters
     ----------
     images : array or Tensor (n, C, H, W), (n, H, W, C) or (n, H, W)
-        Bytes, or floats of any range; grey or coloured.
+        Bytes, or floats of any range; grey or colour.
     epochs : int, default=100
         Passes over the images.
     batch_size : int, default=256
-        Most images of a step, each of which is seen twice and compared with all others of the step.
+        Largest number of images in a step. Two views of each are compared with all other views of the step.
     temperature : float, default=0.5
-        Of the loss, see :func:`nt_xent`.
+        Temperature of the loss, see :func:`nt_xent`.
     learning_rate : float, default=0.002
-        Its peak: it rises for the first twentieth of the steps, then falls to 0 along a cosine.
+        Peak learning rate: it rises over the first twentieth of the steps, then falls to 0 along a cosine.
     weight_decay : float, default=0.0001
-        Of the AdamW optimiser.
+        Weight decay of the AdamW optimiser.
     widths, blocks : sequence of int
-        The encoder's stages: their channels, and how many residual blocks each has.
+        Channels and number of residual blocks of each stage of the encoder.
     projection : int, default=128
-        Dimensions in which views are compared; this part of the network is dropped afterwards.
+        Dimension in which views are compared; the projection head is dropped after the training.
     augmentation : Augmentation, optional
-        How views are made; by default crops, mirror images and colours.
+        How views are made; by default crops, flips and colour changes.
     random_state : int, default=0
         Seed of all randomness.
     out : path, optional
-        File of the encoder, written after each epoch, whole or not at all. Its folder is made if need be. Beside it is
-        the folder ``OUT.checkpoints`` until the training has ended.
+        File of the encoder, written atomically after each epoch. Missing folders are created. The folder
+        ``OUT.checkpoints`` beside it exists until the training has ended.
     resume : bool, default=False
-        Go on from the checkpoints, where there are some; otherwise they are removed. The result is the same, bit by
-        bit, as without a break, if the settings are the same. Only ``epochs`` may differ: the learning rate then
-        follows the new number. As many as were done end the training; fewer are refused.
+        Whether to resume from the checkpoints, if there are any; if False, they are removed. With the same settings the
+        result is the same, bit by bit, as without an interruption. Only ``epochs`` may differ: the learning rate then
+        follows the new number. If as many were already done, the training ends; fewer raise an error.
     checkpoints : Checkpoints, optional
-        In place of those beside ``out``: how often they are written, and a way to stop the training after a step, which
-        then raises ``Stopped``.
+        Used in place of those beside ``out``: how often they are written, and a way to stop the training after a step,
+        which then raises ``Stopped``.
     callbacks : sequence of callable
         Each is called with an :class:`~pollux.training.Epoch` after each epoch. Its objective is minus the loss.
 
@@ -150,20 +150,20 @@ def pretrain_simclr(
         _remove_checkpoints(checkpoints)
     elif out is not None and checkpoints is not None and Path(out).exists() and not checkpoints.exist():
         return _read_finished(out, settings, data, checkpoints.folder)
-    # What layers draw while they are made, and random states of checkpoints, are not for the caller's generator.
+    # Neither the initialisation of layers nor restored random states may affect the caller's generator.
     with torch.random.fork_rng(devices=[]):
         return _train(data, settings, out, checkpoints, callbacks)
 
 
 def checkpoint_folder(out: str | Path) -> Path:
-    """The folder of the checkpoints of a training that writes this encoder file."""
+    """Return the folder of the checkpoints of a training that writes this encoder file."""
     return Path(f"{out}.checkpoints")
 
 
 def stored_settings(out: str | Path) -> dict[str, Any]:
-    """Arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun, by name.
+    """Return the arguments of :func:`pretrain_simclr` with which the training of an encoder file was begun, by name.
 
-    The file of a training in its first epoch need not exist yet.
+    During the first epoch the encoder file need not exist yet.
     """
     path = checkpoint_folder(out) / _SETTINGS_FILE
     try:
@@ -178,7 +178,7 @@ def stored_settings(out: str | Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the result depends on, besides the images."""
+    """All settings that the result depends on, besides the images."""
 
     epochs: int
     batch_size: int
@@ -214,11 +214,11 @@ class Settings:
             raise InputError(f"Each stage needs channels and blocks, not widths {self.widths}, blocks {self.blocks}.")
 
     def as_json(self) -> dict[str, Any]:
-        """Lists and numbers, as they come back from a file."""
+        """Return the settings as JSON lists and numbers, as they are read from a file."""
         return dict(msgspec.json.decode(msgspec.json.encode(self)))
 
     def identity(self, images: Images) -> dict[str, Any]:
-        """What a training that goes on must have in common with its beginning: all but the number of epochs."""
+        """Return what must be equal in a resumed training: the images and all settings but the number of epochs."""
         return {**{name: value for name, value in self.as_json().items() if name != "epochs"}, "images": images.digest}
 
 
@@ -229,11 +229,11 @@ def _train(
     checkpoints: Checkpoints | None,
     callbacks: Sequence[Callback],
 ) -> Pretrained:
-    """Train, or go on from the checkpoints, until all epochs are done; the file is written after each epoch."""
+    """Train, or resume from the checkpoints, until all epochs are done; the file is written after each epoch."""
     torch.manual_seed(settings.random_state)
     encoder = Encoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
     network = ContrastiveNetwork(encoder, settings.projection)
-    # Weights in the layout of the images, so that no step has to convert them.
+    # Weights in the memory format of the images, so that no step has to convert them.
     encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def write(epochs: int, history: dict[str, list[float]]) -> None:
@@ -253,7 +253,7 @@ def _train(
     diverged = InputError("The loss is no longer a finite number: use a lower learning rate.")
     opened = nullcontext() if checkpoints is None else checkpoints.open(settings.identity(images))
     with opened, warnings.catch_warnings():
-        # The error says more.
+        # The error raised below is more specific than the warning.
         warnings.simplefilter("ignore", NumericalWarning)
         if checkpoints is not None:
             write_text(checkpoints.folder / _SETTINGS_FILE, json.dumps(settings.as_json()))
@@ -283,7 +283,7 @@ def _train(
 
 
 def _warm_up_and_cosine(steps: int, max_epochs: int, epochs: float) -> float:
-    """The share of the learning rate: it rises for the first twentieth of all steps, then falls along a cosine."""
+    """Return the learning-rate factor: it rises over the first twentieth of the steps, then falls along a cosine."""
     step, total = round(epochs * steps), max_epochs * steps
     warm_up = math.ceil(_WARM_UP * total)
     if step < warm_up:
@@ -292,7 +292,7 @@ def _warm_up_and_cosine(steps: int, max_epochs: int, epochs: float) -> float:
 
 
 def _read_finished(out: str | Path, settings: Settings, images: Images, folder: Path) -> Pretrained:
-    """The encoder of a training that has no checkpoints, if it has had just these epochs."""
+    """Return the encoder of a finished training, which has no checkpoints, if its settings and epochs are the same."""
     encoder, about = read_encoder(out)
     try:
         found = {**about["settings"], "images": about["images"]}
@@ -326,7 +326,7 @@ def _remove_checkpoints(checkpoints: Checkpoints) -> None:
 
 
 def _whole(name: str, value: Any) -> int:
-    """The value as an int, if it is a whole number: nothing is rounded."""
+    """Return the value as an int; raise an InputError if it is not a whole number."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -336,22 +336,22 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """The value as a float; NaN, which the settings refuse by name, where it is not a number."""
+    """Return the value as a float; NaN, which the settings reject by name, if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
 
 
-# The contrastive step: find each view's partner among all views of a batch.
+# The contrastive step: identify each view's partner among all views of a batch.
 
 
 def nt_xent(projections: Tensor, temperature: float) -> Tensor:
-    """Normalised, temperature-scaled cross-entropy of finding each view's partner among all other views.
+    """Normalised, temperature-scaled cross-entropy of identifying each view's partner among all other views.
 
-    Rows i and n + i of the projections (2n, d) belong to two views of one image; they need not be of length 1. A lower
-    temperature, which divides the cosines, looks at the nearest views only. It is the mean over all 2n views:
-    log(2n - 1) where all of them look alike.
+    Rows i and n + i of the projections (2n, d) are two views of one image; they need not have length 1. The cosines are
+    divided by the temperature; a lower one gives more weight to the nearest views. The loss is the mean over all 2n
+    views: log(2n - 1) if all of them are equal.
 
     Examples
     --------
@@ -363,7 +363,7 @@ def nt_xent(projections: Tensor, temperature: float) -> Tensor:
 
 
 def _loss_and_matched(projections: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The loss, and the share of the views (2n, d) whose nearest other view is that of the same image."""
+    """Return the loss, and the share of the views (2n, d) whose nearest other view is of the same image."""
     unit = functional.normalize(projections, dim=1)
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
     cosines = (unit @ unit.T).masked_fill(itself, -math.inf)
@@ -413,7 +413,7 @@ class _ViewMetrics(EpochMetrics):
 
 
 class ContrastiveStep(OptimiserStep):
-    """A step on images (n, C, H, W) from 0 to 1: two random views of each, and NT-Xent between all of them."""
+    """A training step on images (n, C, H, W) from 0 to 1: two random views of each, and NT-Xent between all views."""
 
     new_metrics = _ViewMetrics
 
@@ -431,7 +431,7 @@ class ContrastiveStep(OptimiserStep):
         self._augmentation, self._temperature = augmentation, temperature
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The share of matched views, and minus the loss."""
+        """Return the share of matched views, and minus the loss."""
         views = torch.cat([self._augmentation(batch.inputs, self._generator) for _ in range(2)])
         projections = self._network(self._images.as_given(views))
         loss, matched = _loss_and_matched(projections, self._temperature)

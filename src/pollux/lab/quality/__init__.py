@@ -1,1 +1,1 @@
-"""How good clusterings are: this library's and its peers', on sets with known classes."""
+"""The quality of clusterings, by this library and by others, on data sets with known classes."""

@@ -1,4 +1,4 @@
-"""``pollux bench quality``: choose sets and methods, do the runs that are not recorded, and report on all of them."""
+"""``pollux bench quality``: choose data sets and methods, do the runs that are not recorded, and write the report."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from pollux.report.markup import counted
 NAME = "quality"
 TITLE = "Quality of clusterings, side by side"
 NOISE = -1
-"""The label of rows that HDBSCAN puts into no cluster."""
+"""The label that HDBSCAN gives to rows in no cluster."""
 SEEDS, TIMEOUT, OUT = 5, 1200.0, "results/quality"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for; no folders: the sets on this machine, no names: all."""
+    """The options of the command. Without folders, the data sets on this machine; without names, all."""
 
     folders: Sequence[str | Path] = ()
     sets: Sequence[str] = ()
@@ -46,7 +46,7 @@ class Request:
     timeout: float = TIMEOUT
     out: str | Path = OUT
     show: bool = False
-    anew: Sequence[str] = ()  # methods whose runs are done again though they are recorded
+    anew: Sequence[str] = ()  # methods that are run again even if they are recorded
 
 
 # A run.
@@ -54,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True)
 class QualityTask(Task):
-    """A method on a set with a seed."""
+    """A method on a data set with a seed."""
 
     data: DataSet
     method: Method
@@ -62,7 +62,7 @@ class QualityTask(Task):
 
     @property
     def run(self) -> Run:
-        """Another file, or another version of the method, is another run."""
+        """The run, which is a different one for another file or another version of the method."""
         settings = {
             "set": self.data.name,
             "group": self.data.group,
@@ -97,7 +97,7 @@ class QualityTask(Task):
 
 
 def find_labels(method: Method, samples: Samples, n_clusters: int, seed: int, context: RunContext) -> NDArray[Any]:
-    """The labels (n,) that a method gives: of the rows that it was fitted to, or of the test rows where there are."""
+    """Fit a method and return its labels (n,): of the test rows if there are any, else of the rows it was fitted to."""
     X, X_test = samples.X, samples.X_test
     if not method.takes_raw:
         prepare = fit_preparation(X)
@@ -114,8 +114,8 @@ def find_labels(method: Method, samples: Samples, n_clusters: int, seed: int, co
 
 
 def compare(request: Request) -> list[Failure]:
-    """Run and show the comparison; the runs that failed."""
-    # Complaints come before anything is run or written.
+    """Run the comparison, show it, and return the failures."""
+    # Check all options before anything is run or written.
     for option, number in (("--seeds", request.seeds), ("--jobs", request.jobs), ("--timeout", request.timeout)):
         if number is not None and not (number > 0 and math.isfinite(number)):
             raise InputError(f"{option} is a positive number, not {number}.")
@@ -135,7 +135,7 @@ def compare(request: Request) -> list[Failure]:
     folder.mkdir(parents=True, exist_ok=True)
     jobs, failures = request.jobs or cores(), list[Failure]()
     if missing := _missing_runs(tasks, request, memory_each(jobs)):
-        # Each in a fresh process, so that none is timed with what others left in memory.
+        # A new process for each run, so that memory used by earlier runs does not affect its time.
         limits = Limits(jobs, threads_each(jobs), request.timeout, fresh=True)
         with progress_display(NAME, len(missing)) as display:
             failures = run_grid(missing, path, limits, display)
@@ -147,12 +147,12 @@ def compare(request: Request) -> list[Failure]:
 
 
 def record_path(folder: Path) -> Path:
-    """Where the runs are recorded."""
+    """Return the file in which the runs are recorded."""
     return folder / f"{NAME}.jsonl"
 
 
 def all_tasks(sets: Sequence[DataSet], methods: Sequence[Method], seeds: int) -> list[QualityTask]:
-    """All runs: the first seed of each first, and small sets before large ones, so that much is soon seen."""
+    """Return all tasks: first seeds first and small sets before large ones, so that results appear early."""
     by_size = sorted(sets, key=lambda data: data.rows * data.columns)
     return [
         QualityTask(data, method, seed)
@@ -164,7 +164,7 @@ def all_tasks(sets: Sequence[DataSet], methods: Sequence[Method], seeds: int) ->
 
 
 def _missing_runs(tasks: Sequence[QualityTask], request: Request, memory: float) -> list[QualityTask]:
-    """The runs that are to be done; why others cannot be done is recorded."""
+    """Return the runs to be done. For those that cannot be done, record the reason."""
     path = record_path(Path(request.out))
     known, missing = records.read(path), []
     for task in tasks:
@@ -180,7 +180,7 @@ def _missing_runs(tasks: Sequence[QualityTask], request: Request, memory: float)
 
 
 def is_done(record: Record | None, refusal: str, timeout: float) -> bool:
-    """Whether a run need not be done: it has scores, or the reason why it has none still holds."""
+    """Whether a run need not be done: it has scores, or the reason for having none still applies."""
     if record is None:
         return False
     if "timeout" in record.metrics:
@@ -189,11 +189,11 @@ def is_done(record: Record | None, refusal: str, timeout: float) -> bool:
 
 
 def recorded_runs(request: Request) -> list[Record]:
-    """The records of the sets and methods that are asked for; of all, where none are named."""
+    """Return the records of the requested sets and methods; all records if none are named."""
     names = list(request.sets)
     if request.folders:
         names = [data.name for data in choose_sets(request.folders, request.sets)[0]]
-    # Those that are not installed may be shown, those that do not exist may not.
+    # Methods that are not installed may be shown; unknown names raise an error.
     choose_methods([name for name in request.methods if name not in METHODS])
     return [
         record
@@ -209,7 +209,7 @@ def recorded_runs(request: Request) -> list[Record]:
 def report_on(
     found: Sequence[Record], request: Request, notes: Sequence[str] = (), failures: Sequence[Failure] = ()
 ) -> Report:
-    """The report on these records, without its figures."""
+    """Return the report on these records, without its figures."""
     board = Leaderboard.of(found)
     counts = Counter((record.run.settings["method"], warning) for record in found for warning in record.warnings)
     warned = [f"{method} warned in {counted(n, 'run')}: {text}" for (method, text), n in counts.most_common()]
@@ -233,13 +233,13 @@ def report_on(
 
 
 def _publish(found: Sequence[Record], request: Request, notes: Sequence[str], failures: Sequence[Failure] = ()) -> None:
-    """Write files of all that the folder records, and print what was asked for."""
+    """Write files about all records of the folder, and print the requested ones."""
     folder = Path(request.out)
     asked = report_on(found, request, notes, failures)
     everything = with_the_rest(found, folder)
     whole = asked
     if len(everything) > len(found):
-        # A narrow question does not make the page narrower.
+        # The files always cover all records, even if only a part was requested.
         whole = report_on(everything, Request(out=folder, show=True), failures=failures)
     before = len(whole.remarks)
     whole = with_figures(whole, folder, lambda: draw_leaderboard(Leaderboard.of(everything)))
@@ -253,7 +253,7 @@ def _publish(found: Sequence[Record], request: Request, notes: Sequence[str], fa
 
 
 def with_the_rest(found: Sequence[Record], folder: Path) -> list[Record]:
-    """All that the folder records, those that were asked for last: of files and versions the last counts."""
+    """Return all records of the folder, the requested ones last: of several files or versions, the last counts."""
     asked = {record.run.key for record in found}
     others = [record for key, record in records.read(record_path(folder)).items() if key not in asked]
     return [*others, *found]

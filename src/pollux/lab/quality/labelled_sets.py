@@ -1,4 +1,4 @@
-"""Sets with known classes: tables, images, and any folder of .npz files; which of them are compared on."""
+"""Data sets with known classes for the comparison: tables, images, and any folder of .npz files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DEVELOPMENT = (
     *("avila", "coil20", "dermatology", "glass", "house_votes84", "ionosphere", "movement_libras", "new_thyroid"),
     *("optdigits", "pendigits", "seeds", "vehicle", "yeast", "digits"),
 )
-"""Sets that settings of the library were chosen on."""
+"""Data sets on which settings of the library were chosen."""
 HELD_OUT = ("iris", "wine", "breast_cancer", "reuters_r8_tfidf2000")
-"""Sets that no setting was chosen on."""
+"""Data sets on which no setting was chosen."""
 GIVEN = "given"
 GROUPS = ("development", "held out", GIVEN, "images")
-"""Those that sets are of by their names; further ones are called like the folders that their sets are in."""
+"""Groups of data sets that are known by name; other groups are named after the folders of their files."""
 
 USUAL_IMAGES = "mnist"
 _ARRAYS = ("X", "data", "indices", "indptr", "shape", "y")
@@ -37,7 +37,7 @@ _ARRAYS = ("X", "data", "indices", "indptr", "shape", "y")
 class Samples:
     """Rows X (n, d), or images (n, C, H, W), and their classes y (n,), 0 … K−1.
 
-    Where there are test rows, a method is fitted to X and scored on these.
+    If there are test rows, a method is fitted to X and scored on the test rows.
     """
 
     X: Any
@@ -47,31 +47,31 @@ class Samples:
 
     @property
     def scored(self) -> NDArray[np.int64]:
-        """The classes that labels are compared with."""
+        """The classes against which labels are scored."""
         return self.y if self.y_test is None else self.y_test
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A set that can be loaded in any process: its size is n, d and K."""
+    """A data set that can be loaded in any process; rows, columns and classes are n, d and K."""
 
     name: str
-    group: str  # one of ``GROUPS``, or the name of its folder
-    path: Path | None  # sets of scikit-learn have none
-    digest: str  # of the file: results of one that has changed are those of another set
+    group: str  # one of ``GROUPS``, or the name of the folder
+    path: Path | None  # None for data sets of scikit-learn
+    digest: str  # of the file: a file that has changed counts as another data set
     rows: int
     columns: int
     classes: int
-    has_test: bool = False  # it is scored on rows that were not fitted
+    has_test: bool = False  # it is scored on rows that it was not fitted to
     is_sparse: bool = False
 
     def load(self) -> Samples:
-        """Read it."""
+        """Read the samples."""
         return read_set(self.name, self.path)
 
 
 def describe_set(name: str, group: str, path: Path | None = None) -> DataSet:
-    """A set by its name or its file, once it has been read and found good."""
+    """Read a data set by its name or file, check it, and return its description."""
     samples = read_set(name, path)
     return DataSet(
         name,
@@ -87,16 +87,16 @@ def describe_set(name: str, group: str, path: Path | None = None) -> DataSet:
 
 
 def group_of(name: str) -> str:
-    """The group of a set that is known by its name."""
+    """Return the group of a data set that is known by name."""
     if name in IMAGES:
         return "images"
     return "development" if name in DEVELOPMENT else "held out" if name in HELD_OUT else GIVEN
 
 
 def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[list[DataSet], list[str]]:
-    """The sets of folders and those named, or else all that are on this machine; and what is said of others.
+    """Return the data sets of the folders and those named, by default all on this machine; and notes on those left out.
 
-    A name is a set of the folders if there is one, and then only those that are named are taken of them.
+    A name refers to a data set of the folders if there is one; only the named ones of the folders are then used.
     """
     files = _name_files([file for folder in folders for file in _npz_files(Path(folder))])
     named = {name: path for name, path in files.items() if name in names} or files
@@ -112,14 +112,14 @@ def choose_sets(folders: Sequence[str | Path], names: Sequence[str]) -> tuple[li
     for name in others:
         path = None if name in TABLES or name in IMAGES else table_path(name)
         if name in IMAGES:
-            # Complains where it is not here.
+            # Raises an InputError if it is not on this machine.
             image_set_path(name)
         elif path is None and name not in TABLES:
             valid = [*table_names(), *IMAGES, *files]
             raise InputError(f"There is no set {name!r}: choose of {', '.join(valid)}.{did_you_mean(name, valid)}")
         sets.append(describe_set(name, group_of(name), path))
     for name, path in named.items():
-        # The group is the folder's name, unless sets that are known by their names have it.
+        # The group is the name of the folder, unless that is the name of a predefined group.
         folder = path.parent.resolve().name
         sets.append(describe_set(name, GIVEN if folder in GROUPS or not folder else folder, path))
     return sets, notes
@@ -137,7 +137,7 @@ def _npz_files(folder: Path) -> list[Path]:
 
 
 def _name_files(files: Sequence[Path]) -> dict[str, Path]:
-    """Files by the names of their sets: with their folder where another set is called the same."""
+    """Return files by the names of their data sets; a name that is not unique is preceded by its folder."""
     distinct = list({path.resolve(): path for path in files}.values())
     taken = Counter([path.stem for path in distinct] + [*table_names(), *IMAGES])
     named: dict[str, Path] = {}
@@ -150,12 +150,12 @@ def _name_files(files: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_set(name: str, path: Path | None) -> Samples:
-    """The samples of a set of scikit-learn, of images (n, C, H, W), or of a file."""
+    """Read a data set of scikit-learn, images (n, C, H, W), or a file."""
     if path is not None:
         return read_file(path)
     if name in IMAGES:
         images = load_images(name)
-        # (n, H, W) or (n, H, W, C).
+        # The images are (n, H, W) or (n, H, W, C).
         train, test = (
             pixels[:, None] if pixels.ndim == 3 else np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
             for pixels in (images.x_train, images.x_test)
@@ -166,9 +166,9 @@ def read_set(name: str, path: Path | None) -> Samples:
 
 
 def read_file(path: Path) -> Samples:
-    """The samples of an .npz file: X (n, d), or the parts of a CSR matrix, and y (n,); nothing in it is executed.
+    """Read an .npz file: X (n, d), or the parts of a CSR matrix, and y (n,); nothing in it is executed.
 
-    Other arrays, such as names, are not looked at.
+    Other arrays, such as names, are ignored.
     """
     arrays = archives.read_arrays(path, _ARRAYS)
     X: Any = features_of(arrays, path)
@@ -180,7 +180,7 @@ def read_file(path: Path) -> Samples:
             raise InputError(f"{path} is too large for the methods that are compared, which count in 32 bits.")
         X = scipy.sparse.csr_matrix(X)
         X.sum_duplicates()
-        # Several methods of scikit-learn refuse wider ones.
+        # Several methods of scikit-learn do not accept wider indices.
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     elif np.isinf(X).any():
         raise InputError(f"{path}: X holds infinity. Missing values are NaN; replace infinite ones by these.")
@@ -190,7 +190,7 @@ def read_file(path: Path) -> Samples:
 
 
 def _classes(y: NDArray[Any], n_rows: int, path: Path) -> NDArray[np.int64]:
-    """y of any kind that sorts, as 0 … K−1."""
+    """Encode classes y of any sortable type as 0 … K−1."""
     if y.shape not in ((n_rows,), (n_rows, 1)) or y.dtype.kind not in "buifUS":
         raise InputError(f"{path}: y must be {n_rows} classes, numbers or text, not {y.dtype} {y.shape}.")
     if y.dtype.kind == "f" and not np.isfinite(y).all():

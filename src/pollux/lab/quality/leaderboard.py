@@ -1,4 +1,4 @@
-"""Scores of each method on each set, means and ranks, and differences to K-Means; their tables and figures."""
+"""Scores of each method on each data set, means, ranks and differences from K-Means, as tables and figures."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TITLES = {
     "images": "Images, scored on test images",
 }
 SIZES = ("size", "K")
-"""Columns about the set, not about methods."""
+"""Columns that describe the data set, not a method."""
 _MARKS, _OUR_COLOUR = "osD^vP*X", "#d1495b"
 
 
 class SetInfo(NamedTuple):
-    """A set, its group and its size."""
+    """A data set, its group and its size."""
 
     name: str
     group: str
@@ -45,7 +45,7 @@ class SetInfo(NamedTuple):
 
 
 class Score(NamedTuple):
-    """A method on a set, over its seeds: means, and the standard deviation of the ARI where there are several."""
+    """A method on a data set: means over seeds, and the standard deviation of the ARI if there are several seeds."""
 
     ari: float
     deviation: float | None
@@ -55,7 +55,7 @@ class Score(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[Record]) -> Score:
-        """The means over the runs of a cell."""
+        """Return the means over these runs."""
         names = ("adjusted_rand_index", "normalised_mutual_information", "clusters")
         aris, nmis, clusters = (np.array([run.metrics[name] for run in runs], dtype=float) for name in names)
         deviation = float(aris.std()) if len(aris) > 1 else None
@@ -64,7 +64,7 @@ class Score(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A mean difference over sets, the ends of its 95% interval where there are several, and how many sets."""
+    """A mean difference over data sets, the ends of its 95% interval if there are several sets, and their number."""
 
     mean: float
     low: float
@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """All scores: by set and method, and why some are absent."""
+    """All scores by data set and method, and the reasons for missing ones."""
 
     sets: Sequence[SetInfo]
     methods: Sequence[str]
@@ -83,7 +83,7 @@ class Leaderboard:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Leaderboard:
-        """The scores of records: of each method on each set, those of the file and version of the last one."""
+        """Collect the scores of records; for each method and set, only runs with the last file and version count."""
         keyed = [
             ((settings["set"], settings["method"]), (settings["data"], settings["version"]), record)
             for record in records
@@ -114,24 +114,24 @@ class Leaderboard:
         )
 
     def of_group(self, group: str) -> Leaderboard:
-        """The sets of one group, and the methods that answered on any of these."""
+        """Return the data sets of one group, and the methods that have a score on any of them."""
         sets = [one_set for one_set in self.sets if one_set.group == group]
         methods = [name for name in self.methods if any((one_set.name, name) in self.scores for one_set in sets)]
         return Leaderboard(sets, methods, self.scores, self.absent)
 
     @property
     def groups(self) -> list[str]:
-        """Those that there are sets of: first those of sets known by their names, then folders, by their names."""
+        """The groups that have data sets: predefined groups first, then folders in alphabetical order."""
         return sorted({one_set.group for one_set in self.sets}, key=_order_of_groups)
 
     def aris(self, method: str) -> dict[str, float]:
-        """The ARI of a method on each set that it answered."""
+        """Return the ARI of a method on each data set on which it has a score."""
         found = {one_set.name: self.scores.get((one_set.name, method)) for one_set in self.sets}
         return {name: score.ari for name, score in found.items() if score is not None}
 
 
 class Row(NamedTuple):
-    """A method over sets; means and rank are over the sets that all methods answered, which are ``common``."""
+    """A method over data sets; means and rank are over the sets on which all methods have a score, ``common``."""
 
     method: str
     answered: int
@@ -147,18 +147,18 @@ def _order_of_groups(group: str) -> tuple[int, str]:
 
 
 def common_sets(board: Leaderboard) -> list[str]:
-    """The sets that all methods answered; a method that answered fewer than half of the sets is not waited for."""
+    """Return the sets on which all methods have a score; methods with a score on less than half of them are ignored."""
     answers = [board.aris(method).keys() for method in board.methods]
     most = [names for names in answers if 2 * len(names) >= len(board.sets)]
     return [one_set.name for one_set in board.sets if most and all(one_set.name in names for names in most)]
 
 
 def rank_methods(board: Leaderboard) -> list[Row]:
-    """Each method over the sets of a board; of ranks 1 is best, and equals share theirs."""
+    """Rank the methods over the data sets of a board; rank 1 is best, and ties share their mean rank."""
     common = common_sets(board)
     whole = [method for method in board.methods if common and board.aris(method).keys() >= set(common)]
     aris = [[board.scores[name, method].ari for method in whole] for name in common]
-    # What differs in the last digits only is equal.
+    # Scores that differ only in the last digits count as ties.
     ranks = rankdata(-np.round(aris, 9), axis=1).mean(axis=0) if aris else []
     found = []
     for method in board.methods:
@@ -174,16 +174,16 @@ def rank_methods(board: Leaderboard) -> list[Row]:
 
 
 def difference_to_reference(board: Leaderboard, method: str) -> Difference | None:
-    """ARI of a method − ARI of K-Means over the sets that both answered; None where there is no such set."""
+    """Return ARI of a method − ARI of K-Means over the sets on which both have a score; None if there is none."""
     ours, theirs = board.aris(method), board.aris(REFERENCE)
     pairs = [ours[name] - theirs[name] for name in ours if name in theirs]
     return Difference(float(np.mean(pairs)), *bootstrap_interval(pairs), len(pairs)) if pairs else None
 
 
 def bootstrap_interval(values: ArrayLike) -> tuple[float, float]:
-    """The 2.5% and 97.5% quantiles of the mean of values (s,) drawn again, s at a time, with repetition.
+    """Return the bootstrap 2.5% and 97.5% quantiles of the mean of values (s,): s draws with replacement.
 
-    The draws are always the same. One value has no interval: NaN.
+    The draws are the same in each call. The interval of a single value is NaN.
     """
     array = np.asarray(values, dtype=float)
     if len(array) < 2:
@@ -197,17 +197,17 @@ def bootstrap_interval(values: ArrayLike) -> tuple[float, float]:
 
 
 def title_of_group(group: str) -> str:
-    """A group's name in tables."""
+    """Return the name of a group in tables."""
     return TITLES.get(group, f"Sets of {group}")
 
 
 def title_of(method: str) -> str:
-    """A method's name in tables."""
+    """Return the name of a method in tables."""
     return METHODS[method].title if method in METHODS else method
 
 
 def leaderboard_tables(board: Leaderboard) -> list[Table]:
-    """Means and ranks of the methods: all sets together where there are several groups, then each group."""
+    """Return tables of means and ranks: over all data sets if there are several groups, then for each group."""
     parts = [(title_of_group(group), board.of_group(group)) for group in board.groups]
     if len(parts) > 1:
         parts.insert(0, ("All sets", board))
@@ -257,12 +257,12 @@ def _leaderboard_notes(board: Leaderboard) -> Iterator[str]:
 
 
 def set_tables(board: Leaderboard) -> list[Table]:
-    """ARI, NMI, clusters found and seconds of each method on each set."""
+    """Return tables of ARI, NMI, clusters found and seconds of each method on each data set."""
 
     def ari(score: Score) -> Cell:
         return Cell(number(score.ari), "" if score.deviation is None else f"({number(score.deviation)})")
 
-    # Why there is no score, the same reason once.
+    # The reasons for missing scores, each reason once.
     absent: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (name, method), reason in board.absent.items():
         absent[method, reason].append(name)
@@ -308,17 +308,17 @@ def _best(values: Iterable[float]) -> float:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """0.123; a dash for what is not there."""
+    """Format a number as in 0.123; NaN becomes a dash."""
     return NOTHING if math.isnan(value) else typeset(f"{value:.{digits}f}")
 
 
 def signed(value: float) -> str:
-    """+0.123."""
+    """Format a number as in +0.123."""
     return with_sign(number(value))
 
 
 def seconds(value: float) -> str:
-    """Three digits."""
+    """Format seconds with two significant digits, and from 100 on as a whole number."""
     return NOTHING if math.isnan(value) else f"{value:,.0f}" if value >= 99.95 else f"{value:.2g}"
 
 
@@ -326,7 +326,7 @@ def seconds(value: float) -> str:
 
 
 def draw_leaderboard(board: Leaderboard) -> dict[str, Figure]:
-    """By name, those that there is something for."""
+    """Return the figures for which there are data, by name."""
     figures = {}
     if board.scores:
         figures["sets"] = draw_sets(board)
@@ -336,7 +336,7 @@ def draw_leaderboard(board: Leaderboard) -> dict[str, Figure]:
 
 
 def draw_sets(board: Leaderboard) -> Figure:
-    """A band for each set, a mark for each method at its ARI; groups of sets one under the other."""
+    """Draw a band for each data set and a mark for each method at its ARI; sets of a group are adjacent."""
     figure = new_figure(8.4, 1.5 + 0.34 * len(board.sets))
     figure.set_label("The adjusted Rand index of each method on each set, mean over seeds.")
     ax = set_grid(figure.add_subplot(), "adjusted Rand index")
@@ -349,11 +349,11 @@ def draw_sets(board: Leaderboard) -> Figure:
             where = ax.get_yaxis_transform()
             ax.text(1.01, at - 0.42, _plain(one_set.group), transform=where, color=QUIET, fontsize=8.5, va="top")
     for number, method in enumerate(board.methods):
-        # Methods that agree must not hide each other.
+        # Shift the marks, so that equal scores do not hide each other.
         shift = 0.5 * (number / max(len(board.methods) - 1, 1) - 0.5)
         aris = board.aris(method)
         heights = [at + shift for at, one_set in enumerate(board.sets) if one_set.name in aris]
-        ax.scatter(list(aris.values()), heights, label=title_of(method), **_look(method, number))
+        ax.scatter(list(aris.values()), heights, label=title_of(method), **_marker_style(method, number))
     ax.set_yticks(range(len(board.sets)), [_plain(one_set.name) for one_set in board.sets], color=INK)
     ax.set_ylim(len(board.sets) - 0.5, -0.5)
     ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
@@ -362,7 +362,7 @@ def draw_sets(board: Leaderboard) -> Figure:
 
 
 def draw_differences(board: Leaderboard) -> Figure:
-    """A panel for each group: the mean difference of each method to K-Means, with its interval."""
+    """Draw a panel for each group: the mean difference of each method from K-Means, with its interval."""
     parts = [
         (title_of_group(group), part) for group in board.groups if REFERENCE in (part := board.of_group(group)).methods
     ]
@@ -383,7 +383,7 @@ def draw_differences(board: Leaderboard) -> Figure:
         for row in rank_methods(part):
             if row.difference is not None:
                 at, ends = methods.index(row.method), [row.difference.low, row.difference.high]
-                look = _look(row.method, at)
+                look = _marker_style(row.method, at)
                 if not math.isnan(row.difference.low):
                     ax.plot(ends, [at, at], color=look["color"], linewidth=2, solid_capstyle="round")
                 ax.scatter([row.difference.mean], [at], **look)
@@ -394,12 +394,12 @@ def draw_differences(board: Leaderboard) -> Figure:
 
 
 def _plain(name: str) -> str:
-    """A name whose dollars begin no formula."""
+    """Escape dollar signs, which would begin a formula in matplotlib."""
     return name.replace("$", r"\$")
 
 
-def _look(method: str, number: int) -> dict[str, Any]:
-    """Colour, mark, size and order: always the same of a method; ours is drawn last and largest."""
+def _marker_style(method: str, number: int) -> dict[str, Any]:
+    """Return colour, marker, size and order of a method, the same in all figures; ours is drawn last and largest."""
     at = list(METHODS).index(method) if method in METHODS else len(METHODS) + number
     is_ours = method == "pollux"
     others = [colour for colour in colours(at + 2) if colour != _OUR_COLOUR]

@@ -1,4 +1,4 @@
-"""The methods that are compared, each by its public interface, and what they are given; ``METHODS``."""
+"""The methods that are compared, each called through its public interface, and the preparation of their data."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ Fit = Callable[[Any, int, int, RunContext], Any]
 """(X, clusters, seed, context) → a fitted estimator with ``labels_`` or ``predict``."""
 
 MOST_DENSE = 50_000_000
-"""Numbers of the largest sparse table that is written out for methods that need it dense."""
+"""Largest number of elements of a sparse table that is converted for methods that need a dense one."""
 
 _INSTALL = "pip install 'pollux[bench]'"
-# Above so many rows, GemClus is trained in batches: in one, each step would take time and memory of the rows squared.
+# With more rows, GemClus is trained in batches: time and memory of a full-batch step grow with the rows squared.
 _GEMCLUS_WHOLE, _GEMCLUS_BATCH = 1_000, 500
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster."""
+    """A clustering method."""
 
-    name: str  # on the command line
+    name: str  # in options
     title: str  # in tables
     fit: Fit
-    package: str = "scikit-learn"  # whose version is part of what identifies a run
+    package: str = "scikit-learn"  # its version is part of the identity of a run
     module: str = "sklearn"  # must be importable
-    takes_raw: bool = False  # is given the set as it is, unscaled and with what is missing
+    takes_raw: bool = False  # gets the data unscaled and with missing values
     needs_dense: bool = True
     is_random: bool = True
-    predicts: bool = False  # can be asked about rows that it was not fitted to
-    bytes_per_pair: float = 0.0  # memory divided by the square of the number of rows; measured
+    predicts: bool = False  # can label rows that it was not fitted to
+    bytes_per_pair: float = 0.0  # memory divided by the number of rows squared, measured
 
     @property
     def is_installed(self) -> bool:
-        """Whether it is installed."""
+        """Whether the method's module can be imported."""
         return importlib.util.find_spec(self.module) is not None
 
     @property
     def version(self) -> str:
-        """The version of the package; nothing where it was not installed as one."""
+        """The version of the package; empty if no such package is installed."""
         try:
             return importlib.metadata.version(self.package)
         except importlib.metadata.PackageNotFoundError:
             return ""
 
     def refusal(self, data: DataSet, memory: float) -> str:
-        """Why it cannot be run on a set with so many bytes of memory; nothing where it can."""
+        """Return why the method cannot run on a data set with ``memory`` bytes; empty if it can."""
         if data.has_test and not self.predicts:
             return "cannot label rows that it was not fitted to"
         if data.is_sparse and self.needs_dense and data.rows * data.columns > MOST_DENSE:
@@ -72,7 +72,7 @@ class Method:
 
 
 def _spectral(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
-    # Fewer rows than neighbours: all of them are.
+    # There can be fewer rows than neighbours.
     graph: dict[str, Any] = {"affinity": "nearest_neighbors", "n_neighbors": min(10, X.shape[0])}
     return SpectralClustering(n_clusters, random_state=seed, **graph).fit(X)
 
@@ -89,7 +89,7 @@ def _pollux(X: Any, n_clusters: int, seed: int, context: RunContext) -> Any:
 
     is_table = X.ndim == 2
     recipe = GeminiClustering.for_tables if is_table else GeminiClustering.for_images
-    # Tables take seconds, of which checkpoints would be a part.
+    # Tables take seconds, and checkpoints would be a good part of that.
     further: dict[str, Any] = {} if is_table else {"training__checkpoint": context.checkpoint()}
     clustering = recipe(n_clusters=n_clusters, random_state=seed)
     return clustering.set_params(callbacks=context.callbacks, **further).fit(X)
@@ -108,7 +108,7 @@ def _ward(X: Any, K: int, seed: int, context: RunContext) -> Any:
 
 
 def _hdbscan(X: Any, K: int, seed: int, context: RunContext) -> Any:
-    # The only one without a number of clusters: it has no such parameter.
+    # HDBSCAN has no parameter for the number of clusters.
     return HDBSCAN(copy=True).fit(X)
 
 
@@ -124,14 +124,14 @@ METHODS: dict[str, Method] = {
         Method("pollux", "Pollux", _pollux, "pollux", "pollux", takes_raw=True, needs_dense=False, predicts=True),
     )
 }
-"""All of them, by name, in the order of the tables."""
+"""All methods by name, in the order of the tables."""
 
 REFERENCE = "kmeans"
 """The method that the others are compared with."""
 
 
 def choose_methods(names: Sequence[str]) -> tuple[list[Method], list[str]]:
-    """Methods by name, all by default, in the order of the tables; and what is said of those that are not here."""
+    """Return methods by name, by default all, in the order of the tables; and notes on those that are not installed."""
     for name in names:
         if name not in METHODS:
             valid = ", ".join(METHODS)
@@ -144,15 +144,15 @@ def choose_methods(names: Sequence[str]) -> tuple[list[Method], list[str]]:
     return [method for method in chosen if method.is_installed], notes
 
 
-# What the peers are given: no missing values, and columns scaled by one rule for all methods and sets.
+# Input of the other methods: no missing values, and columns scaled in the same way for all methods and data sets.
 
 
 def fit_preparation(X: Any) -> Callable[[Any], Any]:
-    """The rule, with what it takes from the rows X (n, d) or images (n, …), as a map of such rows.
+    """Fit the scaling to the rows X (n, d) or images (n, …), and return it as a function of such rows.
 
-    It is the automatic scaling of this library: missing values become the mean of their column, and all is centred;
-    columns of like ranges are divided by one number, others each by its standard deviation. A sparse table is not
-    centred, which would fill it, and is divided by one number.
+    This is the automatic scaling of this library: missing values become the mean of their column, and columns are
+    centred; columns of similar ranges are divided by one number, others each by its standard deviation. A sparse table
+    is divided by one number and not centred, which would make it dense.
     """
     if scipy.sparse.issparse(X):
         scale = np.sqrt(X.multiply(X).sum() / np.prod(X.shape, dtype=float)) or 1.0
@@ -162,7 +162,7 @@ def fit_preparation(X: Any) -> Callable[[Any], Any]:
 
 
 def densify(X: Any) -> Any:
-    """A sparse table with its zeros written out."""
+    """Convert a sparse table to a dense array."""
     return X.toarray() if scipy.sparse.issparse(X) else X
 
 
