@@ -26,7 +26,7 @@ from pollux.lab import bench_command as bench
 from pollux.lab import grid, records
 from pollux.lab.datasets import ImageSet
 from pollux.lab.grid import Failure, Limits, RunContext, UnfinishedRun, perform, record_of, run_grid
-from pollux.lab.quality import benchmark, labelled_sets
+from pollux.lab.quality import benchmark, labelled_sets, leaderboard
 from pollux.lab.quality.benchmark import QualityTask, find_labels, is_done, report_on
 from pollux.lab.quality.labelled_sets import DataSet, Samples, choose_sets, describe_set, read_file
 from pollux.lab.quality.leaderboard import (
@@ -885,3 +885,8 @@ def test_the_number_of_threads_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(grid, "threadpool_limits", limits)
     measure(QualityTask(describe_set("mine", "given", write_set()), GOOD, 0))
     assert asked == [1]
+
+
+def test_seconds_are_written_without_exponents() -> None:
+    texts = [leaderboard.seconds(value) for value in (0.0123, 1.26, 99.4, 99.6, 12345.6, math.nan)]
+    assert texts == ["0.012", "1.3", "99", "100", "12,346", leaderboard.NOTHING]

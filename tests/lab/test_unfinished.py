@@ -37,9 +37,16 @@ def test_what_is_left_of_a_run_is_used_by_the_same_code_alone(tmp_path: Path) ->
         assert anew.seconds < 60
         assert not anew.warnings
     (folder / "fit").mkdir()
+    with unfinished.open():
+        unfinished.note(curve=[[1, 0.5, 3]])
     with pytest.raises(InputError), unfinished.open():
         raise InputError("The checkpoints are of another training.")
     assert not (folder / "fit").exists()
+    # A run that begins anew has neither the scores nor the seconds of what was given up.
+    again = UnfinishedRun(folder)
+    with again.open():
+        assert again.scores == {}
+    assert again.seconds < 60
     unfinished.remove()
     unfinished.remove()
     assert not (tmp_path / "unfinished").exists()

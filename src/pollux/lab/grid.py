@@ -459,6 +459,8 @@ class UnfinishedRun:
         write_text(self.folder / "run.json", json.dumps(notes))
 
     def _clear(self) -> None:
+        """Delete the checkpoints, and the notes on the run that wrote them."""
+        (self.folder / "run.json").unlink(missing_ok=True)
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)

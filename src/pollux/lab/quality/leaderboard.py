@@ -319,7 +319,7 @@ def signed(value: float) -> str:
 
 def seconds(value: float) -> str:
     """Format seconds with two significant digits, and from 100 on as a whole number."""
-    return NOTHING if math.isnan(value) else f"{value:,.0f}" if value >= 99.95 else f"{value:.2g}"
+    return NOTHING if math.isnan(value) else f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
 # The figures.
