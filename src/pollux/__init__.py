@@ -51,7 +51,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# torch and scikit-learn take seconds to import: the command line answers --help, and complains, sooner than that.
+# Imported on first access, because torch and scikit-learn take seconds to import: --help and error messages of the
+# command line do not wait for them.
 _HOMES = {
     "Divergence": "pollux.objectives",
     "Gemini": "pollux.objectives",

@@ -1,4 +1,4 @@
-"""What is wrong with what the user gave, apart from what is wrong with us."""
+"""Errors and warnings about the user's input, and helpers that word their messages."""
 
 import re
 import shlex
@@ -16,15 +16,15 @@ from lzma import LZMAError
 from pathlib import PurePath
 from typing import Any
 
-# What zipfile and numpy raise for files that are no archives, archives that are encrypted, and arrays without a header
-# that makes sense.
+# What zipfile and numpy raise for files that are not archives, for encrypted archives, and for arrays whose header is
+# not valid.
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, struct.error, tokenize.TokenError),
     *(ValueError, TypeError, LookupError, OverflowError, SyntaxError),
 )
 
 
-# What a terminal obeys instead of showing it, what turns the direction of text, and what is no text at all.
+# Control characters, line separators, marks that change the direction of text, and surrogates, which are not text.
 CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -33,17 +33,17 @@ class InputError(ValueError):
 
 
 class NoColumnError(InputError):
-    """A table none of whose columns can be clustered by."""
+    """A table without any column that can be used for clustering."""
 
 
 class NothingLearnedError(InputError):
-    """A training whose numbers were not finite from the start."""
+    """The objective was not finite from the first epoch on, so there are no weights to keep."""
 
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the user's line: the nearest call that is not made by this package or by scikit-learn."""
     level, frame = 2, sys._getframe(1)
-    # contextlib enters the context managers of this package.
+    # Frames of contextlib lie between those of this package, as it enters the context managers.
     while frame.f_back is not None and _package(frame.f_globals) in ("pollux", "sklearn", "contextlib"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
@@ -54,8 +54,8 @@ def _package(namespace: dict[str, Any]) -> str:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """ " Did you mean 'age'?" for 'agee'; nothing where no valid name is like it."""
-    # Dashes of options and the same ending of files make no names alike.
+    """ " Did you mean 'age'?" for 'agee'; an empty string if no valid name is similar."""
+    # Leading dashes of options and a common file extension do not make two names similar.
     ending = PurePath(name).suffix.lower()
 
     def bare(other: str) -> str:
@@ -72,7 +72,7 @@ _UNSET: Any = object()
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Messages that are made in this context spell options as the command line does."""
+    """Within this context, messages spell options as the command line does."""
     token = _ON_COMMAND_LINE.set(True)
     try:
         yield
@@ -81,9 +81,9 @@ def command_line() -> Iterator[None]:
 
 
 def option(name: str, value: Any = _UNSET, group: str = "") -> str:
-    """An option in the words of whoever reads the message: a Python user or one of the command line.
+    """Spell an option for the reader of a message, who uses Python or the command line.
 
-    In Python some are parameters of a ``group``.
+    In Python, some options are parameters of a ``group``.
 
     Examples
     --------
@@ -103,5 +103,5 @@ def option(name: str, value: Any = _UNSET, group: str = "") -> str:
         return flag
     if value is False:
         return f"--no-{flag[2:]}"
-    # What begins with a dash would be another option.
+    # With a space, a value that begins with a dash would be read as another option.
     return f"{flag}{'=' if str(value).startswith('-') else ' '}{shlex.quote(str(value))}"

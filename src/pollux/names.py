@@ -1,4 +1,4 @@
-"""Names that options take: read by registries, checks, the command line and its help, without importing torch."""
+"""Valid names of options, for registries, checks, the command line and its help; without importing torch."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SCHEDULES = ("constant", "cosine")
 DTYPES = ("auto", "float32", "float64", "bfloat16")
 SCALINGS = ("none", "auto", "standard", "global")
 MISSING = ("error", "mean")
-"""Missing values are refused, or stand for the means of training."""
+"""Missing values raise an error, or are replaced by the means of the training data."""
 MISSING_IN_FILES = (*MISSING, "drop")
-"""Rows of a file can be left out, too; those of an array cannot, as each has a label."""
+"""Rows of a file can also be dropped; those of an array cannot, as each has a label."""
 KINDS = ("text", "number", "date", "id")
-"""What a column can be said to be."""
+"""Kinds that a user can declare a column to be."""
 RECIPES = ("tables", "images", "embeddings")

@@ -1,9 +1,10 @@
 """Several processes that train one model together, and the collectives between them.
 
-Each process r has its own loss L_r, and what is minimised is their sum Σ_r L_r. Every differentiable collective has
-the exact adjoint of that: a parameter's gradient, added over all processes, is that of the sum. A value V that all
-processes hold counts once where each takes V / size as its loss. All processes must call the same collectives in the
-same order, forwards and backwards: what needs a gradient in one of them must need it in all.
+Each process r has its own loss L_r, and the sum Σ_r L_r is minimised. Every differentiable collective has the exact
+adjoint for this sum: a parameter's gradients, added over all processes, are the gradient of the sum. If all processes
+hold the same value V, each takes V / size as its loss, so that V counts once. All processes must call the same
+collectives in the same order, in the forward and in the backward pass: a tensor that requires a gradient in one process
+must require it in all.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Ranks:
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
-        # Each backend carries the tensors of its own devices only; all others travel as copies.
+        # Each backend sends tensors of its own device only; others are copied there first.
         on_cuda = "nccl" in str(dist.get_backend())
         self._device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
 
@@ -51,66 +52,66 @@ class Ranks:
         return f"Ranks(rank={self.rank}, size={self.size})"
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes of tensors of one shape; differentiable."""
+        """Sum tensors of equal shape over all processes; differentiable."""
         total: Tensor = _Sum.apply(tensor, self)  # type: ignore[no-untyped-call]
         return total
 
     def sum_in_place(self, tensor: Tensor) -> Tensor:
-        """The same written over the tensor of each process, without a gradient: large ones are not copied."""
+        """Sum in place, without a gradient; contiguous tensors on the device of the backend are not copied."""
         if tensor.device != self._device or not tensor.is_contiguous():
             return tensor.copy_(self._reduce(tensor, dist.ReduceOp.SUM))
         dist.all_reduce(tensor, dist.ReduceOp.SUM)
         return tensor
 
     def gather(self, rows: Tensor, dim: int = -2, *, sizes: Sequence[int] | None = None) -> Tensor:
-        """The rows of all processes, in the order of their ranks; differentiable.
+        """Concatenate the rows of all processes, in the order of their ranks; differentiable.
 
         Parameters
         ----------
         rows : Tensor
-            Of one shape in all processes, but for dimension ``dim``.
+            Of equal shape in all processes, except along dimension ``dim``.
         dim : int
-            Along which the rows of the next process follow.
+            The dimension along which rows are concatenated.
         sizes : sequence of int, optional
-            The size of that dimension in each process; they are asked if it is not given.
+            The size of that dimension in each process; gathered from all processes if not given.
         """
         sizes = self.sizes(rows.shape[dim]) if sizes is None else sizes
         gathered: Tensor = _Gather.apply(rows, self, dim, sizes)  # type: ignore[no-untyped-call]
         return gathered
 
     def sizes(self, size: int) -> list[int]:
-        """The numbers of all processes."""
+        """The ``size`` of each process, in the order of their ranks."""
         return [int(number) for number in self._all(torch.tensor([size]), [1] * self.size)]
 
     def maximum(self, tensor: Tensor) -> Tensor:
-        """The largest of each entry over all processes, without a gradient."""
+        """Elementwise maximum over all processes, without a gradient."""
         return self._reduce(tensor, dist.ReduceOp.MAX)
 
     def minimum(self, tensor: Tensor) -> Tensor:
-        """The smallest of each entry over all processes, without a gradient."""
+        """Elementwise minimum over all processes, without a gradient."""
         return self._reduce(tensor, dist.ReduceOp.MIN)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
-        """The tensor of one process, written over those of all others."""
-        carried = self._carried(tensor)
-        dist.broadcast(carried, source)
+        """Overwrite the tensors of all processes with that of process ``source``."""
+        buffer = self._buffer(tensor)
+        dist.broadcast(buffer, source)
         with torch.no_grad():
-            return tensor.copy_(carried)
+            return tensor.copy_(buffer)
 
     def gather_objects(self, thing: Any) -> list[Any]:
-        """The plain data of all processes, in the order of their ranks."""
-        things: list[Any] = [None] * self.size
-        dist.all_gather_object(things, thing)
-        return things
+        """Picklable objects of all processes, in the order of their ranks."""
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, thing)
+        return gathered
 
     def broadcast_object(self, thing: Any, source: int = 0) -> Any:
-        """The plain data of one process, in all of them."""
-        things = [thing]
-        dist.broadcast_object_list(things, source)
-        return things[0]
+        """The picklable object of process ``source``, in all processes."""
+        received = [thing]
+        dist.broadcast_object_list(received, source)
+        return received[0]
 
     def agree(self, digest: str | bytes, what: str) -> None:
-        """Raise an InputError in all processes where one of them has another digest than the first.
+        """Raise an InputError in all processes if any digest differs from that of process 0.
 
         ``what`` completes the sentence "The processes …", such as "start from different weights".
         """
@@ -120,7 +121,7 @@ class Ranks:
             raise InputError(f"The processes {what}: process {', '.join(others)} does not agree with process 0.")
 
     def raise_together(self, error: Exception | None) -> None:
-        """Raise in all processes what went wrong in any of them, so that none waits for one that has left."""
+        """Raise in all processes if there is an error in any of them, so that none waits for one that has stopped."""
         messages = self.gather_objects(None if error is None else f"{error}")
         if error is not None:
             raise error
@@ -128,23 +129,23 @@ class Ranks:
             if message is not None:
                 raise InputError(f"Process {rank} could not go on: {message}")
 
-    def _carried(self, tensor: Tensor) -> Tensor:
-        """A copy that the backend can carry, and write to."""
+    def _buffer(self, tensor: Tensor) -> Tensor:
+        """A contiguous copy on the device of the backend, which the backend may overwrite."""
         return tensor.detach().to(self._device, copy=True, memory_format=torch.contiguous_format)
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Tensor:
-        carried = self._carried(tensor)
-        dist.all_reduce(carried, operation)
-        return carried.to(tensor.device)
+        buffer = self._buffer(tensor)
+        dist.all_reduce(buffer, operation)
+        return buffer.to(tensor.device)
 
     def _all(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
-        """The rows of all processes, along the first dimension."""
+        """Gather the rows of all processes along the first dimension."""
         most = max(sizes)
-        # Only parts of one size can be gathered at once.
-        carried = torch.zeros((most, *rows.shape[1:]), dtype=rows.dtype, device=self._device)
-        carried[: len(rows)] = rows.detach()
-        parts = [torch.empty_like(carried) for _ in sizes]
-        dist.all_gather(parts, carried)
+        # all_gather needs tensors of equal size, so rows are padded.
+        padded = torch.zeros((most, *rows.shape[1:]), dtype=rows.dtype, device=self._device)
+        padded[: len(rows)] = rows.detach()
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded)
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
 
 
@@ -175,7 +176,7 @@ class _Gather(torch.autograd.Function):
 
 
 def joined() -> Ranks | None:
-    """The processes of torch's default group; None where this process is alone."""
+    """The processes of torch's default process group; None if this is the only process."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return Ranks()
@@ -183,16 +184,16 @@ def joined() -> Ranks | None:
 
 @contextmanager
 def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iterator[Ranks | None]:
-    """Join the processes that torchrun started, for as long as the context lasts; None where this one is alone.
+    """Join the processes that torchrun started, within this context; yields None if this is the only process.
 
-    A group that exists already is used as it is, and not destroyed.
+    A process group that exists already is used as it is, and not destroyed.
 
     Parameters
     ----------
     device : str or torch.device
-        What the model is trained on; of the CUDA devices of a machine, each process gets one.
+        The device of the training; with CUDA, each process gets one of the devices of its machine.
     timeout : float
-        Seconds after which a process that waits for the others gives up.
+        Seconds that a process waits for the others before it raises an error.
     """
     if not dist.is_available() or dist.is_initialized():
         yield joined()
@@ -204,25 +205,25 @@ def joining(device: str | torch.device = "cpu", *, timeout: float = 600) -> Iter
     _join(torch.device(device), size, rank, timeout)
     try:
         ranks = Ranks()
-        # None may leave before all have come: those who come late would wait for it.
+        # A barrier: if a process left before all have joined, late ones would wait for it.
         ranks.sizes(0)
         yield ranks
     except BaseException:
-        # The others may wait for this one, and the farewell of nccl would wait for them.
-        polite = dist.get_backend() != "nccl"
-        leave = None if polite else getattr(dist.distributed_c10d, "_abort_process_group", None)
-        (leave or dist.destroy_process_group)()
+        # Other processes may be waiting for this one, and with nccl destroy_process_group would wait for them.
+        is_nccl = dist.get_backend() == "nccl"
+        abort = getattr(dist.distributed_c10d, "_abort_process_group", None) if is_nccl else None
+        (abort or dist.destroy_process_group)()
         raise
     dist.destroy_process_group()
 
 
 def is_first(ranks: Ranks | None) -> bool:
-    """Whether this process is the one that writes and prints: the first of several, or the only one."""
+    """Whether this process writes and prints: it is process 0, or the only one."""
     return ranks is None or ranks.rank == 0
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error says that another process has gone while this one waited for it."""
+    """Whether an error says that another process stopped while this one was waiting for it."""
     return isinstance(error, dist.DistError) or _LOST_MESSAGES.search(str(error)) is not None
 
 
@@ -243,11 +244,11 @@ def _join(device: torch.device, size: int | None, rank: int | None, timeout: flo
     backend, limit = "nccl" if device.type == "cuda" else "gloo", timedelta(seconds=timeout)
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        # What was left there by a group that these processes had before must not be taken for what this one says.
-        meeting_place = _meeting_place(place, rank, size, limit)
-        # Those that torchrun has started again must not find the addresses of those that have died.
+        shared_store = _rendezvous(place, rank, size, limit)
+        # Each group and each restart by torchrun has its own prefix: it must not read keys of earlier groups, or the
+        # addresses of processes that died.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.PrefixStore(f"pollux {attempt} {next(_groups)}", meeting_place)  # type: ignore[attr-defined]
+        store = dist.PrefixStore(f"pollux {attempt} {next(_groups)}", shared_store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit, device_id=own)
     except dist.DistError as error:
         raise InputError(f"Process {rank} of {size} did not meet the others at {place}: {error}") from error
@@ -257,13 +258,16 @@ _groups = itertools.count()
 
 
 @functools.cache
-def _meeting_place(place: str, rank: int, size: int, limit: timedelta) -> Any:
-    """Where processes leave their addresses: kept, since the first process of a later group may be the last to come."""
+def _rendezvous(place: str, rank: int, size: int, limit: timedelta) -> Any:
+    """The store in which processes publish their addresses.
+
+    It is cached for later groups: process 0, which hosts it, may be the last one to join them.
+    """
     return next(dist.rendezvous("env://", rank, size, timeout=limit))[0]  # type: ignore[attr-defined]
 
 
 def _number(name: str) -> int | None:
-    """The whole number that an environment variable holds; None where it is not set."""
+    """The integer value of an environment variable; None if it is not set."""
     text = os.environ.get(name)
     if not text:
         return None

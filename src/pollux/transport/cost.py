@@ -1,4 +1,4 @@
-"""The transport cost as a differentiable function of the two distributions."""
+"""Transport cost as a differentiable function of the two distributions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pollux.transport.ground import Costs, Ground
 def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
     """Optimal transport costs (…) between distributions p, q (…, n), broadcast, for unit costs (n, n).
 
-    Weights of any positive sums are scaled to one; derivatives are by p and q as they are given, and come from the
-    optimal dual potentials. The costs are constants. What was learned about them is remembered as long as their tensor
-    lives and is not written to (writing past torch, to ``.data`` or a shared array, goes unnoticed): in a loop
-    over the same tensor each call starts where the last one ended. Where several potentials are optimal, as between
-    samples at equal distances, which of them is found depends on where it started.
+    Weights of any positive sum are normalised to sum to one. Derivatives are with respect to p and q as given, and are
+    computed from the optimal dual potentials. The costs are constants. The state of the solver is cached as long as the
+    tensor of costs lives and is not written to (writing past torch, to ``.data`` or a shared array, is not noticed): in
+    a loop over the same tensor, each call starts from the last solution. If several potentials are optimal, as between
+    samples at equal distances, the start decides which of them is found.
     """
     if isinstance(cost, Tensor) and cost.requires_grad:
         raise ValueError("Costs are constants here and get no gradient: pass cost.detach().")
@@ -31,11 +31,11 @@ def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
         costs, paths = (cost.nodes, cost.number) if isinstance(cost, Paths) else (cost, 0)
         values, by_p, by_q = _solve_operator(p.detach(), q.detach(), costs, paths)
     else:
-        # The first call of an operator imports torch's compiler: seconds that only those who trace have to wait for.
+        # The first call of a custom operator imports torch's compiler, which takes seconds: only when tracing.
         values, by_p, by_q = _solve_tensors(p.detach(), q.detach(), cost)
 
     def add_derivatives(values: Tensor, potentials: Tensor, weights: Tensor) -> Tensor:
-        # Potentials are piecewise constant: as constants they give derivatives of any order, almost everywhere.
+        # Potentials are piecewise constant: used as constants, they give derivatives of any order almost everywhere.
         shares = weights / weights.sum(-1, keepdim=True)
         return values + (potentials * (shares - shares.detach())).sum(-1)
 
@@ -43,7 +43,7 @@ def transport_cost(p: Tensor, q: Tensor, cost: Tensor | Paths) -> Tensor:
 
 
 def _solve_tensors(p: Tensor, q: Tensor, cost: Tensor | Paths) -> tuple[Tensor, Tensor, Tensor]:
-    """Values (…), and potentials (…, n) of mean zero by p and by q (…, n)."""
+    """Values (…), and potentials (…, n) whose means weighted by p and by q (…, n) are zero."""
     n = p.shape[-1]
     from_p, to_q = (side.reshape(-1, n).double().cpu().numpy() for side in (p, q))
     solution = solve_warm(from_p, to_q, cost)
@@ -55,7 +55,7 @@ def _solve_tensors(p: Tensor, q: Tensor, cost: Tensor | Paths) -> tuple[Tensor, 
 
 @torch.library.custom_op("pollux::solve_transport", mutates_args=())
 def _solve_operator(p: Tensor, q: Tensor, cost: Tensor, paths: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as an operator of torch, which transforms and compilers take as a whole; paths go by their number."""
+    """The same as a custom operator, opaque to transforms and compilers; Paths are passed by their number."""
     if paths and paths not in all_paths:
         raise InputError("The Paths that this was traced with are gone: keep them for as long as it is used.")
     return _solve_tensors(p, q, all_paths[paths] if paths else cost)
@@ -72,7 +72,7 @@ def _solve_batches(info: Any, in_dims: Any, p: Tensor, q: Tensor, cost: Tensor, 
         for side, dim in zip((p, q), in_dims, strict=False)
     )
     if in_dims[2] is None:
-        # Problems at the same costs are one call.
+        # Problems with the same costs are solved in one call.
         return _solve_operator(p, q, cost, paths), (0, 0, 0)
     each = [_solve_operator(*of_one, paths) for of_one in zip(p, q, cost.movedim(in_dims[2], 0), strict=True)]
     return tuple(torch.stack(answers) for answers in zip(*each, strict=True)), (0, 0, 0)
@@ -83,9 +83,9 @@ if hasattr(_solve_operator, "register_vmap"):  # torch 2.5
 
 
 def solve_warm(p: Array, q: Array, cost: Tensor | Paths, *, symmetric: bool = False) -> Solution:
-    """Transport p (m, n) to q (m, n) or (n,), starting where the last m problems at this cost ended.
+    """Transport p (m, n) to q (m, n) or (n,), starting from the solution of the last m problems with this cost.
 
-    With ``symmetric``, an InputError where costs are not symmetric, or no distances, as between clusters they must be.
+    With ``symmetric``, raise an InputError if costs are not symmetric or not distances, which Wasserstein needs.
     """
     known = _known(cost)
     if symmetric:
@@ -98,7 +98,7 @@ def solve_warm(p: Array, q: Array, cost: Tensor | Paths, *, symmetric: bool = Fa
 
 
 class Known(NamedTuple):
-    """What is known of a cost: its ground, and the last state for each number of problems."""
+    """The prepared costs, and the last state of the solver for each number of problems."""
 
     ground: Ground
     states: dict[int, State]
@@ -112,7 +112,7 @@ def _known(cost: Tensor | Paths) -> Known:
 
 
 def check_symmetric(cost: Tensor | Paths) -> None:
-    """Raise an InputError where costs are not symmetric, or no distances, as between clusters they must be."""
+    """Raise an InputError if costs are not symmetric or not distances, which a Wasserstein objective needs."""
     if not is_traced():
         _check_ground(_known(cost).ground)
 

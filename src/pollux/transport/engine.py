@@ -1,4 +1,4 @@
-"""Which program solves transport problems: the compiled solvers, or POT where they were not built."""
+"""Selection of the solver of transport problems: the compiled ones, or POT if they were not built."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ VARIABLE = "POLLUX_TRANSPORT_ENGINE"
 
 
 class SlowTransportWarning(UserWarning):
-    """The compiled solver is not there: POT solves transport problems, with the same results but slower."""
+    """The compiled solver was not built: POT solves transport problems, with the same results but slower."""
 
 
 @functools.cache
 def native() -> ModuleType | None:
-    """The compiled solvers, or None and one notice."""
+    """The compiled solvers; None, with a warning on the first call, if they were not built."""
     wanted = os.environ.get(VARIABLE, "native")
     if wanted not in ("native", "pot"):
         raise ValueError(f"{VARIABLE} must be 'native' or 'pot', not {wanted!r}.")
@@ -38,7 +38,7 @@ def native() -> ModuleType | None:
 
 
 def engine() -> Literal["native", "pot"]:
-    """What solves transport problems: ``"native"``, the compiled solver, or ``"pot"`` where it was not built.
+    """The solver of transport problems: ``"native"``, the compiled one, or ``"pot"`` if it was not built.
 
     Examples
     --------

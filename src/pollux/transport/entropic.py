@@ -1,4 +1,4 @@
-"""Entropic transport by Sinkhorn's iterations: approximate, in tensor operations only, for any device."""
+"""Entropic transport by Sinkhorn iterations: approximate, in tensor operations only, for any device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def sinkhorn_cost(
 ) -> Tensor:
     """Sinkhorn divergences (…) between distributions p, q (…, n), broadcast, for symmetric unit costs (n, n).
 
-    An approximation of :func:`transport_cost` that blurs plans by the entropy, debiased so that a distribution is at
-    distance zero from itself. It needs nothing but tensor operations, m·n² numbers at a time.
+    An approximation of :func:`transport_cost` by entropic regularisation, debiased so that the divergence of a
+    distribution from itself is zero. It uses tensor operations only, and m·n² numbers of memory for m problems.
 
     Parameters
     ----------
@@ -23,11 +23,12 @@ def sinkhorn_cost(
     cost : Tensor of shape (n, n)
         Unit costs.
     regularisation : float
-        The blur, as a share of the mean cost: smaller is closer to the exact cost, and takes more iterations.
+        Strength of the entropy, relative to the mean cost: smaller is closer to the exact cost, and takes more
+        iterations.
     iterations : int
-        Most iterations; where they do not suffice, the value is too small.
+        Maximum number of iterations; if they do not suffice, the value is too small.
     tolerance : float
-        Stop when no potential moves by more than this share of the mean cost.
+        Stop when no potential changes by more than this, relative to the mean cost.
     """
     if not (regularisation > 0 and iterations >= 1):
         raise ValueError(f"regularisation and iterations must be positive, not {regularisation} and {iterations}.")
@@ -43,7 +44,7 @@ def sinkhorn_cost(
         own_p, own_q = (_own_potential(weights, cost, iterations, margin) for weights in (log_p, log_q))
         log_p, log_q = torch.broadcast_tensors(log_p, log_q)  # type: ignore[no-untyped-call]
         f, g = _potentials(log_p, log_q, cost, iterations, margin)
-    # At the optimum the derivative of the cost is the potential: no gradient has to pass through the iterations.
+    # At the optimum the gradient of the cost is the potential, so there is no backward pass through the iterations.
     return blur * ((f - own_p) * p).sum(-1) + blur * ((g - own_q) * q).sum(-1)
 
 
@@ -64,7 +65,7 @@ def _potentials(log_p: Tensor, log_q: Tensor, cost: Tensor, iterations: int, mar
 
 
 def _own_potential(log_weights: Tensor, cost: Tensor, iterations: int, margin: float) -> Tensor:
-    """The potential of a distribution and itself; the mean of two iterates settles within a few rounds."""
+    """The potential between a distribution and itself; the mean of two iterates converges in a few iterations."""
     f = torch.zeros_like(log_weights)
     for _ in range(iterations):
         before = f

@@ -1,4 +1,4 @@
-"""Exact solutions of many transport problems at the same costs."""
+"""Exact solutions of many transport problems with the same costs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pollux.transport.ground import Costs, Graph, Ground, Trees
 
 Array = NDArray[np.float64]
 
-# Costs and weights to look at below which starting threads takes longer than the work.
+# Numbers of costs (cold) and of weights (warm) below which starting threads takes longer than solving.
 _SMALL_COLD, _SMALL_WARM = 200_000, 4_000
 
 
 class State(NamedTuple):
-    """Where the next problems at the same costs start from. What it holds is the solver's business: only a state that
-    :func:`solve` returned is one."""
+    """Warm start for the next problems with the same costs, as :func:`solve` returns it. Its content is internal to the
+    solver."""
 
     ground: Ground
     trees: Trees | None
@@ -29,8 +29,8 @@ class Solution(NamedTuple):
     """Optimal values (m,) and dual potentials (m, n) of m problems.
 
     The potentials f, g of a problem satisfy f_i + g_j ≤ C_ij for all i, j, and f·p = g·q is half its value. ``gaps``
-    (m,) is by how much the plan that the solver found costs more than f·p + g·q: a proof that both are optimal. Costs
-    given in float32 are met up to their rounding, about 10⁻⁶ of the largest.
+    (m,) are the duality gaps, the cost of the plan that was found minus f·p + g·q: a gap of zero proves that both are
+    optimal. For costs in float32, all this holds up to their rounding, about 10⁻⁶ of the largest.
     """
 
     values: Array
@@ -41,7 +41,7 @@ class Solution(NamedTuple):
 
 
 def prepare(cost: Any) -> Ground:
-    """Costs made ready for many problems: a matrix (n, n), or ``Paths`` in a graph."""
+    """Prepare costs for many problems: a matrix (n, n), or ``Paths`` in a graph."""
     if isinstance(cost, Costs | Graph):
         return cost
     return Graph(cost) if isinstance(cost, Paths) else Costs(cost)
@@ -56,21 +56,21 @@ def solve(
     ----------
     p, q : array of shape (m, n) or (n,)
         Weights of samples, of any sum: they are scaled to sum to one. With ``log``, their logarithms.
-    cost : array of shape (n, n), Paths, or what ``prepare`` made of one
-        What it costs to move one unit of mass; any costs will do, metrics are solved fastest. Or the graph along
-        which it moves.
+    cost : array of shape (n, n), Paths, or the result of ``prepare``
+        The cost of moving one unit of mass, or the graph along which it moves. Any costs are allowed; metrics are
+        solved fastest.
     state : State, optional
-        The state of the solution of m other problems at the same costs: the closer those were, the faster are these.
-        Its costs must be ``state.ground``, or the ones prepared.
+        The state of the solution of m other problems with the same costs: the closer those were, the faster are
+        these. ``cost`` must then be ``state.ground``, the result of ``prepare`` that was used for them.
     log : bool
         Whether p and q are logarithms.
     threads : int, optional
-        How many problems are solved at a time; by default as many as torch has threads.
+        How many problems are solved in parallel; by default as many as torch has threads.
 
     Returns
     -------
     Solution
-        NaN, where a number is not finite or a row has no mass.
+        NaN if an input is not finite or a row has no mass.
 
     Examples
     --------

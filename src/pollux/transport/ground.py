@@ -1,4 +1,4 @@
-"""What transport costs: a matrix or a graph, made ready for many problems, and what is known of it."""
+"""Ground costs of transport, a matrix or a graph, prepared for many problems."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from pollux.transport.engine import native
 
 Array = NDArray[np.float64]
 
-# By how much costs may miss a law of metrics, as a share of the largest: the rounding of their own precision.
+# By how much costs may violate an axiom of metrics, relative to the largest: the rounding of their own precision.
 _TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 5e-7}
-_LOOKED_AT = 4
-# Looking at all triangles of so many samples is about the work of one problem from scratch.
+# Samples at which triangles are checked before costs are treated as a metric.
+_CHECKED_FIRST = 4
+# Checking all triangles at so many samples is about the work of solving one problem from scratch.
 _TRIANGLES_A_PROBLEM = 70
-# By how much symmetric costs may differ there and back.
+# By how much C_ij and C_ji of symmetric costs may differ, relative to the largest cost.
 _ROUNDING = 1e-5
-# The work of so many shortest paths, from one node to all others, is about that of one problem on the graph.
+# So many single-source shortest paths are about the work of solving one problem on the graph.
 _PATHS_A_PROBLEM = 20
 _MOST_DENSE = 20_000
-# Beyond these, sums and float32 copies of costs may leave the range of numbers.
+# Outside this range, sums and float32 copies of costs may overflow or underflow.
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
@@ -39,7 +40,7 @@ class Trees(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Values (m,), potentials (m, n), certified gaps (m,), and trees to start from next time."""
+    """Values (m,), potentials (m, n), duality gaps (m,), and trees for a warm start."""
 
     values: Array
     potentials_p: Array
@@ -51,10 +52,10 @@ class Answers(NamedTuple):
 class Costs:
     """Costs (n, n) between samples.
 
-    Where they are a metric, mass that stays costs nothing and only differences of weights need to move; that
-    is many times faster. It is found out: a few triangles say whether it is worth trying. Answers are then
-    verified against all costs; and before an answer is used for the next one, all triangles are, once, as soon as
-    that is no more work than what was done from scratch.
+    If they are a metric, mass that stays costs nothing and only the difference of the weights has to move, which is
+    many times faster. Whether they may be one is first checked at a few triangles; answers are then verified against
+    all costs. Before an answer is used as a warm start, all triangles are checked, once, as soon as this is no more
+    work than the problems that were solved from scratch.
     """
 
     def __init__(self, cost: Any) -> None:
@@ -66,7 +67,7 @@ class Costs:
         if given.dtype.kind not in "fiub":
             raise TypeError(f"Costs must be real numbers, not {given.dtype}.")
         share = _TOLERANCE.get(given.dtype, _TOLERANCE[np.dtype(np.float64)])
-        # A copy: what is learned about these numbers must not meet others that were written over them.
+        # A copy: the caller may overwrite the costs, and what is cached about them would be wrong.
         matrix = np.array(given, dtype=np.float64, order="C")
         self.n = len(matrix)
         largest, least, asymmetry, diagonal = self._describe(matrix)
@@ -78,14 +79,14 @@ class Costs:
         self.symmetric = not asymmetry > _ROUNDING * size
         self.has_negative = least < -_ROUNDING * size
         flaw = max(asymmetry, diagonal, -least) / self.unit
-        self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_LOOKED_AT)
+        self._may_be_metric = self.finite and flaw <= self._tolerance and self._triangles(_CHECKED_FIRST)
         self._solved = 0
         self._is_metric: bool | None = None
         self._single: NDArray[np.float32] | None = None
 
     @cached_property
     def is_small_on_diagonal(self) -> bool:
-        """Whether finite costs of samples to themselves are small, as distances are up to rounding; no kernel is."""
+        """Whether the diagonal of finite costs is small, as for distances up to rounding, but not for kernels."""
         return not np.abs(self.matrix.diagonal()).mean() > self.matrix.mean() / 2
 
     def _describe(self, matrix: Array) -> tuple[float, float, float, float]:
@@ -95,11 +96,11 @@ class Costs:
             return tuple(numbers)
         self.finite = bool(np.isfinite(matrix).all())
         largest, least = float(matrix.max(initial=0)), float(matrix.min(initial=0))
-        # POT makes no use of the laws of metrics: the diagonal need not be looked at.
+        # POT does not use that costs are a metric: the diagonal need not be checked.
         return largest, least, float(np.abs(matrix - matrix.T).max(initial=0)) if self.finite else 0.0, np.inf
 
     def _triangles(self, points: int, threads: int = 1) -> bool:
-        """Whether no detour from about so many of the points is shorter than the direct way."""
+        """Whether the triangle inequality holds at about so many of the points, for all detours."""
         engine = native()
         assert engine is not None
         return bool(engine.triangles_hold(self.matrix, max(1, self.n // points), self._tolerance, threads))
@@ -160,13 +161,13 @@ class Costs:
 
 
 class Graph:
-    """Samples at the nodes of a graph: transport costs the lengths of shortest paths, whose matrix is never made.
+    """Samples at nodes of a graph, with the lengths of shortest paths as costs; their matrix is not computed.
 
-    Unless the samples are few of many nodes and the problems many: then the matrix of those few costs less.
+    One exception: if samples are at few of many nodes and there are many problems, the matrix of those few is cheaper.
     """
 
     def __init__(self, paths: Paths) -> None:
-        # A twin: the ground is remembered as long as the original lives, and must not keep it alive.
+        # A copy: this object is cached as long as the original lives, and must not keep it alive.
         self._paths = replace(paths)
         self._nodes = paths.nodes.cpu().numpy()
         self.n = len(self._nodes)
@@ -202,7 +203,7 @@ class Graph:
         if self._whole:
             return weights
         spread = np.zeros((len(weights), self._edges.nodes))
-        # A node may stand for several samples.
+        # Several samples may be at one node.
         np.add.at(spread.T, self._nodes, weights.T)
         return spread
 
@@ -217,7 +218,7 @@ class Graph:
 
 
 class Edges(NamedTuple):
-    """A connected, symmetric graph in compressed rows, its lengths in a unit in which none is too large."""
+    """A connected, symmetric graph in CSR format, with lengths divided by ``unit`` to avoid overflow."""
 
     nodes: int
     starts: NDArray[np.int32]
@@ -240,14 +241,14 @@ class Edges(NamedTuple):
 
 
 Ground: TypeAlias = Costs | Graph
-"""What transport costs between n samples."""
+"""Prepared costs between n samples."""
 
 NO_TREE = -2
 _GAVE_UP, _NEGATIVE_WEIGHT, _NO_NUMBER = 1, 3, 4
 
 
 def start(trees: Trees | None, m: int, n: int) -> Trees:
-    """Copies of the trees, or none yet."""
+    """Copies of the trees; empty ones without a warm start."""
     if trees is None:
         return Trees(np.full((m, n), NO_TREE, dtype=np.int32), np.zeros((m, n), dtype=np.int8))
     if trees.parent.shape != (m, n):
@@ -256,17 +257,17 @@ def start(trees: Trees | None, m: int, n: int) -> Trees:
 
 
 def room(m: int, n: int) -> tuple[Array, Array, Array, NDArray[np.int32]]:
-    """Arrays for values, potentials, gaps, and the report of the compiled solver: status, pivots, whether cold."""
+    """Output arrays of the compiled solver: values, potentials, gaps, and a report of status, pivots, whether cold."""
     return np.empty(m), np.empty((m, n)), np.empty(m), np.zeros((m, 3), dtype=np.int32)
 
 
 def not_a_number(m: int, n: int) -> Answers:
-    """The answers to problems that hold no finite numbers."""
+    """Answers of NaN, for problems with numbers that are not finite."""
     return Answers(np.full(m, np.nan), np.full((m, n), np.nan), np.full((m, n), np.nan), np.full(m, np.nan), None)
 
 
 def _failed(report: NDArray[np.int32], answers: Answers) -> NDArray[np.bool_]:
-    """Which problems were not solved; those without numbers are answered by none."""
+    """Mask (m,) of the problems that were not solved; answers of those with NaN are set to NaN."""
     status = report[:, 0]
     failed: NDArray[np.bool_] = status == _GAVE_UP
     if not status.any():
@@ -291,12 +292,12 @@ def _in_unit(answers: Answers, unit: float) -> Answers:
 
 
 def _unit(size: float) -> float:
-    """A power of two near the largest number, where that is far from one: dividing by it loses no digit."""
+    """A power of two near ``size`` if that is far from one, else 1: division by it is exact."""
     return 1.0 if _SMALLEST < size < _LARGEST or size == 0 or not np.isfinite(size) else 2.0 ** (np.frexp(size)[1] - 1)
 
 
 def _connected(paths: Paths) -> scipy.sparse.csr_array:
-    """The graph; where it has several parts, with a hub that is half the length of no path away from every node."""
+    """The graph; if it has several components, with a hub at half the distance "unreachable" from every node."""
     graph = scipy.sparse.csr_array(paths.graph, copy=True)
     graph.sum_duplicates()
     back = scipy.sparse.csr_array(graph.T)

@@ -1,4 +1,4 @@
-"""One transport problem by POT: for machines without the compiled solver, and the last resort of that solver."""
+"""One transport problem by POT: used without the compiled solver, and if that solver fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHOLE = 2.0**50
 
 
 class Answer(NamedTuple):
-    """The optimal value, potentials (n,) and the gap between primal and dual value."""
+    """The optimal value, potentials (n,) and the duality gap."""
 
     value: float
     potential_p: Array
@@ -24,8 +24,8 @@ class Answer(NamedTuple):
 
 
 def solve_one(p: Array, q: Array, cost: Array) -> Answer:
-    """Transport p (n,) to q (n,), of any positive sums, at unit costs (n, n)."""
-    # Seldom needed, and half a second to import.
+    """Transport p (n,) to q (n,), of any positive sums, with unit costs (n, n)."""
+    # Imported here: it is rarely needed, and takes half a second.
     import ot
 
     if min(p.min(), q.min()) < 0:
@@ -33,7 +33,8 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     p, q = _shares(p), _shares(q)
     if not (np.isfinite(p).all() and np.isfinite(q).all()):
         return Answer(np.nan, np.full_like(p, np.nan), np.full_like(q, np.nan), np.nan)
-    # Its tolerances are absolute: costs of unit size, and weights in multiples of a unit, whose sums are exact.
+    # POT's tolerances are absolute, so costs are scaled to at most one; weights are multiples of a unit, so that their
+    # sums are exact.
     size = float(np.abs(cost).max(initial=0)) or 1.0
     cost = np.ascontiguousarray(cost / size)
     whole_p, whole_q = np.rint(p * _WHOLE), np.rint(q * _WHOLE)
@@ -42,20 +43,20 @@ def solve_one(p: Array, q: Array, cost: Array) -> Answer:
     if log["warning"]:
         raise RuntimeError(f"The transport problem was not solved: {log['warning']}")
     f, g = np.array(log["u"]), np.array(log["v"])
-    # The solver leaves out samples without mass; the c-transform gives them the largest feasible potential,
-    # which is the gradient for mass that would appear there.
+    # The solver ignores samples without mass; the c-transform gives them the largest feasible potential,
+    # which is the gradient with respect to their mass.
     without_p, without_q = whole_p == 0, whole_q == 0
     f[without_p] = (cost[without_p][:, ~without_q] - g[~without_q]).min(1, initial=np.inf)
     g[without_q] = (cost[:, without_q].T - f).min(1, initial=np.inf)
     by_p, by_q = float(f @ p), float(g @ q)
-    # Potentials are known up to a constant: the one that gives both distributions half the value.
+    # Potentials are defined up to a constant; choose it so that f·p and g·q are each half of the value.
     middle = (by_p - by_q) / 2
     gap = max(float(paid) - by_p - by_q, 0.0)
     return Answer(size * (by_p + by_q), size * (f - middle), size * (g + middle), size * gap)
 
 
 def _shares(weights: Array) -> Array:
-    """Weights by the largest first, so that no sum overflows; NaN where there are none."""
+    """Normalise weights, dividing by the largest first, so that no sum overflows; NaN if all are zero."""
     with np.errstate(invalid="ignore"):
         by_largest = weights / (weights.max() or np.nan)
         shares: Array = by_largest / by_largest.sum()
