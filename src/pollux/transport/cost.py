@@ -121,7 +121,7 @@ def _check_ground(ground: Ground) -> None:
     if not isinstance(ground, Costs) or not ground.finite:
         return
     if not ground.symmetric:
-        raise InputError("A Wasserstein objective needs symmetric distances: here there and back differ.")
+        raise InputError("A Wasserstein objective needs symmetric distances: these differ from a to b and from b to a.")
     if ground.has_negative or not ground.is_small_on_diagonal:
         what = "some are negative" if ground.has_negative else "that of a sample to itself is not 0"
         raise InputError(f"A Wasserstein objective needs distances, and here {what}: is it a kernel, for MMD?")
