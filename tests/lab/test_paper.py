@@ -82,7 +82,7 @@ def test_a_remark_says_how_the_quick_profile_differs(name: str) -> None:
     cpu = EXPERIMENTS[name].protocol("cpu")
     assert bool(cpu.remark) == (cpu is not paper)
     fewer, all_epochs = ([{**settings, "epochs": 0} for settings in one.grid] for one in (cpu, paper))
-    assert all(settings in fewer for settings in all_epochs) or name == "model-selection"
+    assert all(settings in fewer for settings in all_epochs)
 
 
 def test_what_has_no_randomness_is_run_once() -> None:

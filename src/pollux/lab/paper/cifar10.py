@@ -20,7 +20,15 @@ from pollux.geometry.affinity import Block
 from pollux.geometry.pairwise import Kind
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, compare, draw_bars, draw_curves
+from pollux.lab.paper.comparisons import (
+    Comparison,
+    ComparisonRow,
+    ComparisonTable,
+    compare,
+    draw_bars,
+    draw_curves,
+    epochs_of,
+)
 from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_in_stages, score
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
@@ -39,12 +47,10 @@ PUBLISHED_KMEANS = {"pixels": 0.041, "simclr": 0.147}
 TITLES = {"pixels": "pixels", "simclr": "SimCLR features"}
 MODEL_NAMES = {"lenet5": "LeNet-5", "resnet18": "ResNet-18"}
 PAPERS_EPOCHS = 200
-# The paper's have the setting ``network``; the first records are of a LeNet-5 of ours. Their last hidden layer has 250
-# units.
-NETWORKS: dict[tuple[str, str], Any] = {
-    ("", "lenet5"): functools.partial(lenet5, width=250),
-    ("paper", "lenet5"): functools.partial(lenet5, width=250, activation="tanh", pooling="average"),
-    ("paper", "resnet18"): functools.partial(resnet18, stem="imagenet"),
+# The paper's networks: the last hidden layer of LeNet-5 has 250 units here.
+NETWORKS: dict[str, Any] = {
+    "lenet5": functools.partial(lenet5, width=250, activation="tanh", pooling="average"),
+    "resnet18": functools.partial(resnet18, stem="imagenet"),
 }
 ENCODER = "cifar10-simclr.safetensors"
 
@@ -113,7 +119,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
     train, test, classes = pictures()
     needs: Kind = "distance" if settings["objective"].startswith("wasserstein") else "kernel"
     options: dict[str, Any] = {
-        "model": NETWORKS[settings.get("network", ""), settings["model"]],
+        "model": NETWORKS[settings["model"]],
         "geometry": "auto" if encoder is None else OfFeatures(features(encoder)[0], resolve("auto", needs)),
         "batch_size": 500,
         "learning_rate": 1e-3,
@@ -157,40 +163,34 @@ def outdated(record: Record, folder: Path) -> bool:
     return used is not None and path.exists() and used != _digest(path)
 
 
-def grid(epochs: Mapping[tuple[str, str], int], geometries: Sequence[str]) -> Iterator[Settings]:
-    """The MI, which needs no geometry, MMD and Wasserstein on pixels and on features; epochs by network and model."""
-    for (network, model), number in epochs.items():
+def grid(epochs: Mapping[str, int], geometries: Sequence[str]) -> Iterator[Settings]:
+    """The MI, which needs no geometry, MMD and Wasserstein on pixels and on features; epochs by model."""
+    for model, number in epochs.items():
         for objective, geometry in COLUMNS:
             if not geometry or geometry in geometries:
                 common = {"model": model, "objective": objective, "geometry": geometry or "none"}
-                yield {**common, **({"network": network} if network else {}), "epochs": number}
+                yield {**common, "network": "paper", "epochs": number}
     yield from ({"baseline": "kmeans", "geometry": geometry} for geometry in geometries)
 
 
 def tables(records: Sequence[Record]) -> list[ComparisonTable]:
-    """The table of the paper, a row for each of its columns; and one more for networks of ours, if these were tried."""
-    ours = [record for record in records if not record.run.settings.get("network", "baseline" in record.run.settings)]
-    return [_table(records, "paper", [*MODEL_NAMES]), *([_table(ours, "", ["lenet5"])] if ours else [])]
-
-
-def _table(records: Sequence[Record], network: str, models: Sequence[str]) -> ComparisonTable:
+    """The table of the paper, a row for each of its columns."""
     rows = []
     for column, (objective, geometry) in enumerate(COLUMNS):
-        wanted = {"objective": objective, "geometry": geometry or "none", "network": network or None}
-        cells = [compare(records, {**wanted, "model": model}, PUBLISHED[model][column]) for model in models]
+        wanted = {"objective": objective, "geometry": geometry or "none"}
+        cells = [compare(records, {**wanted, "model": model}, PUBLISHED[model][column]) for model in MODEL_NAMES]
         rows.append(ComparisonRow(f"{OBJECTIVES[objective]}{f', {TITLES[geometry]}' if geometry else ''}", cells))
-    for geometry, published in PUBLISHED_KMEANS.items() if network else ():
+    for geometry, published in PUBLISHED_KMEANS.items():
         kmeans = compare(records, {"baseline": "kmeans", "geometry": geometry}, published)
         rows.append(ComparisonRow(f"k-means, {TITLES[geometry]}", [kmeans, Comparison()]))
-    title = "ARI on the test images of CIFAR-10 (clusters in use)"
-    names = [MODEL_NAMES[model] for model in models]
-    return ComparisonTable(title + ("" if network else ": rectifiers and max-pooling"), names, rows)
+    columns = [name + epochs_of(records, {"model": model}) for model, name in MODEL_NAMES.items()]
+    return [ComparisonTable("ARI on the test images of CIFAR-10 (clusters in use)", columns, rows)]
 
 
 def draw(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
     """The tables as bars, and how the scores came about."""
     panels = {
-        f"{name}, {TITLES[geometry]}": {"model": model, "geometry": geometry, "network": "paper"}
+        f"{name}, {TITLES[geometry]}": {"model": model, "geometry": geometry}
         for model, name in MODEL_NAMES.items()
         for geometry in TITLES
     }
@@ -203,14 +203,14 @@ EXPERIMENT = Experiment(
     title="CIFAR-10 clustering using a SimCLR-derived kernel",
     place="section 4.5",
     protocols={
-        "paper": Protocol(list(grid({("paper", model): PAPERS_EPOCHS for model in MODEL_NAMES}, [*TITLES])), runs=1),
+        "paper": Protocol(list(grid(dict.fromkeys(MODEL_NAMES, PAPERS_EPOCHS), [*TITLES])), runs=1),
         "cpu": Protocol(
-            list(grid({("paper", "lenet5"): 50, ("paper", "resnet18"): 5, ("", "lenet5"): 5}, [*TITLES])),
+            list(grid({"lenet5": 50, "resnet18": 5}, [*TITLES])),
             runs=1,
-            remark="50 epochs of LeNet-5, 5 of ResNet-18 and of a LeNet-5 with rectifiers, instead of 200",
+            remark="50 epochs of LeNet-5 and 5 of ResNet-18 instead of 200",
         ),
         "quick": Protocol(
-            list(grid({("paper", "lenet5"): 2}, ["pixels"])),
+            list(grid({"lenet5": 2}, ["pixels"])),
             runs=1,
             remark="2 epochs instead of 200, LeNet-5 and pixels only: no encoder is needed",
         ),

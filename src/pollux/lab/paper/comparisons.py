@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,12 @@ class Comparison:
         return Cell(*self.measured.in_words(unit), reference, difference, "whole", self.holds)
 
 
+def epochs_of(records: Iterable[Record], wanted: Mapping[str, Any]) -> str:
+    """', 50 epochs' where all records of the wanted settings were trained for as many, for titles; else nothing."""
+    epochs = {record.run.settings.get("epochs") for record in records if record.run.has(wanted)} - {None}
+    return f", {epochs.pop()} epochs" if len(epochs) == 1 else ""
+
+
 def compare(
     records: Iterable[Record],
     wanted: Mapping[str, Any],
@@ -121,6 +127,13 @@ class ComparisonTable:
     unit: str = "ARI"
     notes: Sequence[str] = ()
     reference: str = "published"
+
+    def measured(self) -> ComparisonTable:
+        """The part of the table in which anything was measured: its rows and columns."""
+        kept = [at for at in range(len(self.columns)) if any(row.cells[at].measured for row in self.rows)]
+        rows = [row for row in self.rows if any(cell.measured for cell in row.cells)]
+        rows = [replace(row, cells=[row.cells[at] for at in kept]) for row in rows]
+        return replace(self, columns=[self.columns[at] for at in kept], rows=rows)
 
     def _cells(self, rows: Sequence[ComparisonRow]) -> list[tuple[Comparison, str]]:
         """Cells with their units: where the table has none, the names of its columns say it."""
