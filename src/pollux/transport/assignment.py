@@ -30,7 +30,9 @@ def resolve_sizes(min_size: Any, max_size: Any, n: int, n_clusters: int) -> tupl
     high = _counts("max_size", n if max_size is None else max_size, n, n_clusters, math.floor)
     if (low > high).any():
         k = int(np.argmax(low > high))
-        raise InputError(f"Cluster {k} would have at least {low[k]:,} and at most {high[k]:,} rows: change one of them.")
+        raise InputError(
+            f"Cluster {k} would have at least {low[k]:,} and at most {high[k]:,} rows: change one of them."
+        )
     if low.sum() > n:
         raise InputError(
             f"{n_clusters} clusters of {option('min_size')} together have at least {low.sum():,} rows, and there are "
