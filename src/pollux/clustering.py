@@ -436,14 +436,15 @@ class GeminiClustering(
             then the most likely ones with such sizes; probabilities do not change. Rows of weight 0 do not count.
         """
         tasks = TaskCallbacks.of(self)
-        spec = self._resolve(UNKNOWN)
+        # Two clusters until a selection finds the number, if it is "auto".
+        spec = Spec.of(self, chosen={"n_clusters": 2})
         with (
             session(self.random_state, spec.device, distributed=not self._is_alone) as run,
             show_progress(self.verbose and is_first(run.ranks)),
         ):
             with DrawFrom(run.default_generator), Stage("reading samples"):
                 samples = self._open(X, spec, sample_weight, affinity=affinity)
-            spec, selection = self._decide(samples, run, known, affinity)
+            spec, selection = _decide(spec, samples, run, known, affinity)
             given = spec.take_affinity(affinity, samples)
             if run.ranks is not None:
                 run.ranks.agree(samples.summary(None if given is None else given.values), "have different rows")
@@ -470,45 +471,6 @@ class GeminiClustering(
         for each in tasks:
             each.end(X, y)
         return self
-
-    def _resolve(self, kind: DataKind, n_clusters: int = 2) -> Spec:
-        """The resolved parameters for a kind of data; ``n_clusters`` replaces "auto"."""
-        return Spec.of(self, kind, {"n_clusters": n_clusters} if is_auto(self.n_clusters) else None)
-
-    def _decide(self, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:
-        """The resolved parameters for these samples, and the selection of the number of clusters, if it was "auto"."""
-        kind = recognise_samples(samples)
-        if affinity is not None:
-            # A given affinity replaces the geometry, so no recipe is used.
-            kind = kind._replace(recipe=None)
-        selection, n_clusters = None, 2
-        if is_auto(self.n_clusters):
-            selection = self._select(samples, kind, run, has_affinity=affinity is not None)
-            highest = -1 if known is None else int(read_known(known).max(initial=-1))
-            n_clusters = max(selection.best.n_clusters, highest + 1)
-        spec = self._resolve(kind, n_clusters).with_names_of(samples)
-        if isinstance(samples, StreamSamples):
-            spec.check_streamable()
-        return spec, selection
-
-    def _select(self, samples: Samples, kind: DataKind, run: Session, *, has_affinity: bool) -> Any:
-        """Select the number of clusters on a subsample; with several processes, the first one decides."""
-        if has_affinity or has_several_inputs(samples):
-            raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
-        # Imported by name, because pollux.selection depends on this module.
-        search = importlib.import_module("pollux.selection.search")
-        found: Any = None
-        if is_first(run.ranks):
-            chosen = draw_samples(samples, search.MOST_ROWS, run.seed)
-            assert isinstance(chosen, ArraySamples)
-            rows = prepared(chosen.X, self._resolve(kind).preprocessing.fit(chosen), torch.float32, "cpu")
-            X = rows[torch.arange(len(rows))].flatten(1).numpy()
-            found = search.select_quickly(X, np.random.RandomState(run.seed))
-        selection = found if run.ranks is None else run.ranks.broadcast_object(found)
-        if selection.grade == "none":
-            number = selection.best.n_clusters
-            warn(f"A quick look does not tell how many clusters there are; {number} is a guess.", UserWarning)
-        return selection
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Train for one more epoch, on these samples; the first call initialises the model.
@@ -713,7 +675,8 @@ class GeminiClustering(
         first_two, agreement = likeliest(log_p), np.zeros((X.shape[0], 2))
         random = check_random_state(self.random_state)
         # Keep the values that replaced "auto", and do not scale again what is scaled already, such as an encoded table.
-        own = replace_auto(self, self.fitted_.chosen) | {"n_clusters": K, "verbose": False, "callbacks": ()}
+        own = replace_auto(self.get_params(deep=False), self.fitted_.chosen)
+        own |= {"n_clusters": K, "verbose": False, "callbacks": ()}
         own |= {"preprocessing": None} if self.fitted_.scaling is None else {}
         other = clone(type(self)(**own)).set_params(training__checkpoint=None)
         other._is_alone = True
@@ -857,7 +820,8 @@ class GeminiClustering(
         if hasattr(self, "fitted_"):
             fills, dtype = self.fitted_.missing == "mean", str(self.fitted_.dtype).removeprefix("torch.")
         else:
-            resolved = replace_auto(self, choose_parameters(self, UNKNOWN)[1])
+            given = self.get_params(deep=False)
+            resolved = replace_auto(given, choose_parameters(given, UNKNOWN)[1])
             fills = getattr(resolved["preprocessing"], "missing", None) == "mean"
             dtype = getattr(resolved["training"], "dtype", "auto")
         tags.input_tags.allow_nan = fills
@@ -887,6 +851,42 @@ for _name in (
     *("assign", "hierarchy", "assess", "predict_confidence"),
 ):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
+
+
+def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:
+    """The parameters for these samples, and the selection of the number of clusters, if it is "auto"."""
+    kind = recognise_samples(samples)
+    if affinity is not None:
+        # A given affinity replaces the geometry, so no recipe is used.
+        kind = kind._replace(recipe=None)
+    selection, spec = None, spec.for_kind(kind, spec.n_clusters)
+    if is_auto(spec.given["n_clusters"]):
+        if affinity is not None or has_several_inputs(samples):
+            raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
+        selection = _select_n_clusters(samples, spec, run)
+        highest = -1 if known is None else int(read_known(known).max(initial=-1))
+        spec = spec.for_kind(kind, max(selection.best.n_clusters, highest + 1))
+    if isinstance(samples, StreamSamples):
+        spec.check_streamable()
+    return spec.with_names_of(samples), selection
+
+
+def _select_n_clusters(samples: Samples, spec: Spec, run: Session) -> Any:
+    """Select the number of clusters on a subsample; with several processes, the first one decides."""
+    # Imported by name, because pollux.selection depends on this module.
+    search = importlib.import_module("pollux.selection.search")
+    found: Any = None
+    if is_first(run.ranks):
+        chosen = draw_samples(samples, search.MOST_ROWS, run.seed)
+        assert isinstance(chosen, ArraySamples)
+        rows = prepared(chosen.X, spec.preprocessing.fit(chosen), torch.float32, "cpu")
+        X = rows[torch.arange(len(rows))].flatten(1).numpy()
+        found = search.select_quickly(X, np.random.RandomState(run.seed))
+    selection = found if run.ranks is None else run.ranks.broadcast_object(found)
+    if selection.grade == "none":
+        number = selection.best.n_clusters
+        warn(f"A quick look does not tell how many clusters there are; {number} is a guess.", UserWarning)
+    return selection
 
 
 def load(

@@ -300,7 +300,8 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     """
     flat: dict[str, Any] = MLP().get_params()
     fitted = getattr(estimator, "fitted_", None)
-    for name, value in replace_auto(estimator, {} if fitted is None else fitted.chosen).items():
+    given = estimator.get_params(deep=False)
+    for name, value in replace_auto(given, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
         if isinstance(group, MLP | KernelModel | SoftTree | Scaling | Training):
             flat |= {"model": value if isinstance(value, str) else name_model(value)[0]} if name == "model" else {}
@@ -310,9 +311,9 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     return flat
 
 
-def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[str, Any]]:
-    """The recipe of an estimator, None if its method is set explicitly, and the values that replace "auto", by name."""
-    recipe = None if any(not is_auto(getattr(estimator, name)) for name in METHOD) else kind.recipe
+def choose_parameters(given: Mapping[str, Any], kind: DataKind) -> tuple[str | None, dict[str, Any]]:
+    """The recipe for given parameters, None if they set the method, and the values that replace "auto", by name."""
+    recipe = None if any(not is_auto(given[name]) for name in METHOD) else kind.recipe
     values = PLAIN | ({} if recipe is None else RECIPES[recipe])
     options: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     chosen: dict[str, Any] = {}
@@ -325,23 +326,22 @@ def choose_parameters(estimator: Any, kind: DataKind) -> tuple[str | None, dict[
     chosen["model__hidden"] = choose_hidden(kind.n)
     if is_auto(options["model"]["hidden"]):
         options["model"]["hidden"] = chosen["model__hidden"]
-    model = MLP(**options["model"]) if is_auto(estimator.model) else estimator.model
+    model = MLP(**options["model"]) if is_auto(given["model"]) else given["model"]
     # Streamed samples can only be scaled if a subsample is drawn, as recipes do; open_stream can standardise.
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
     sees_raw = is_own or model in VISION or (kind.is_streamed and recipe is None)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
-    given = estimator.get_params(deep=False)
+    flat = dict(given)
     for name in _PARTLY_AUTO:
         group = as_group(name, given[name])
         if isinstance(group, MLP | Training):
-            given |= {f"{name}__{key}": value for key, value in group.get_params(deep=False).items()}
-    return recipe, {name: value for name, value in chosen.items() if is_auto(given.get(name))}
+            flat |= {f"{name}__{key}": value for key, value in group.get_params(deep=False).items()}
+    return recipe, {name: value for name, value in chosen.items() if is_auto(flat.get(name))}
 
 
-def replace_auto(estimator: Any, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an estimator with "auto" replaced by the chosen values, within groups too."""
-    given = estimator.get_params(deep=False)
+def replace_auto(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The given parameters with "auto" replaced by the chosen values, within groups too."""
     parameters = {name: chosen.get(name, value) if is_auto(value) else value for name, value in given.items()}
     for name in _PARTLY_AUTO if chosen else ():
         group = as_group(name, parameters[name])
@@ -361,6 +361,8 @@ def is_auto(value: Any) -> bool:
 class Spec:
     """All parameters of a fit, resolved and checked."""
 
+    given: Mapping[str, Any]
+    """The parameters as they were given, some of them "auto"."""
     n_clusters: int
     model: str | nn.Module | Callable[..., nn.Module]
     mlp: MLP
@@ -404,9 +406,17 @@ class Spec:
 
         "auto" is replaced by what was ``chosen`` before, or else by what suits the kind of data.
         """
-        recipe, values = choose_parameters(estimator, kind)
-        values |= chosen or {}
-        given = replace_auto(estimator, values)
+        return Spec._resolve(estimator.get_params(deep=False), kind, chosen or {})
+
+    def for_kind(self, kind: DataKind, n_clusters: int) -> Spec:
+        """The same with "auto" replaced by what suits the kind of data, and by this number of clusters."""
+        return Spec._resolve(self.given, kind, {"n_clusters": n_clusters} if is_auto(self.given["n_clusters"]) else {})
+
+    @staticmethod
+    def _resolve(parameters: Mapping[str, Any], kind: DataKind, chosen: Mapping[str, Any]) -> Spec:
+        recipe, values = choose_parameters(parameters, kind)
+        values |= chosen
+        given = replace_auto(parameters, values)
         model, scaling, training = (as_group(name, given[name]) for name in GROUPS)
         if not isinstance(training, Training):
             raise TypeError(f"training is a Training(…) or None, not {training!r}.")
@@ -425,6 +435,7 @@ class Spec:
         if objective.divergence == DIVERGENCES["wasserstein"]:
             problems = int(given["n_init"]) * (K * (K - 1) // 2 if objective.one_vs_one else K)
         return Spec(
+            given=parameters,
             n_clusters=K,
             model=name,
             mlp=mlp,
