@@ -372,20 +372,22 @@ class GeminiClustering(
         parameters: dict[str, Any] = super().get_params(deep=deep)
         if deep:
             for name in GROUPS:
-                group = as_group(name, parameters[name])
-                if group is not parameters[name]:
-                    parameters |= {f"{name}__{key}": value for key, value in group.get_params(deep=True).items()}
+                parameters |= _params_of_group(name, parameters[name])
         return parameters
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name, those of groups as ``training__patience``."""
         for name in GROUPS:
-            nested = [key for key in parameters if key.startswith(f"{name}__")]
-            if nested:
+            nested = {key: parameters[key] for key in parameters if key.startswith(f"{name}__")}
+            own = _params_of_group(name, parameters[name]) if name in parameters else {}
+            if all(key in own and _is_same(own[key], value) for key, value in nested.items()):
+                # As get_params gives them: a name or None is kept, because "auto" stands for a recipe too.
+                parameters = {key: value for key, value in parameters.items() if key not in nested}
+            elif nested:
                 # Replace None or a name by the group that it stands for, so that its parameters can be set.
                 parameters[name] = group = as_group(name, parameters.get(name, getattr(self, name)))
                 if not hasattr(group, "set_params"):
-                    key = nested[0].removeprefix(f"{name}__")
+                    key = next(iter(nested)).removeprefix(f"{name}__")
                     raise ValueError(f"{name}={group!r} has no parameter {key!r}: set {name} too, to what has it.")
         super().set_params(**parameters)
         return self
@@ -851,6 +853,20 @@ for _name in (
     *("assign", "hierarchy", "assess", "predict_confidence"),
 ):
     setattr(GeminiClustering, _name, available_if(_predicts_new_samples)(getattr(GeminiClustering, _name)))
+
+
+def _params_of_group(name: str, value: Any) -> dict[str, Any]:
+    """The nested parameters of a group, or of what stands for one, by their full names."""
+    group = as_group(name, value)
+    if not hasattr(group, "get_params") or isinstance(group, type):
+        return {}
+    return {f"{name}__{key}": each for key, each in group.get_params(deep=True).items()}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    # Comparing arrays does not give one truth value.
+    is_plain = isinstance(one, str | int | float | tuple) and type(one) is type(other)
+    return one is other or (is_plain and one == other)
 
 
 def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: Any) -> tuple[Spec, Any]:

@@ -205,6 +205,32 @@ def test_groups_come_back_from_files(tmp_path: Path) -> None:
     assert load(tmp_path / "bare").recipe_ == "tables"
 
 
+@pytest.mark.parametrize(
+    "one",
+    [
+        GeminiClustering(3),
+        GeminiClustering(3, model="mlp", preprocessing="standard"),
+        GeminiClustering(3, model=MLP(hidden=np.array([5, 4])), training=Training(patience=2)),
+        GeminiClustering(3, preprocessing=make_pipeline(StandardScaler())),
+        GeminiClustering.for_images(4),
+    ],
+)
+def test_parameters_that_are_read_and_set_change_nothing(one: GeminiClustering) -> None:
+    again = GeminiClustering().set_params(**one.get_params())
+    before, after = one.get_params(deep=False), again.get_params(deep=False)
+    assert all(after[name] is before[name] for name in GROUPS)
+    assert repr(again) == repr(one)
+    other = clone(one).set_params(**{**one.get_params(), "model__hidden": (7, 7)})
+    assert other.model.hidden == (7, 7)
+
+
+def test_a_recipe_is_kept_when_parameters_are_copied() -> None:
+    copied = GeminiClustering(2).set_params(**GeminiClustering(2, max_epochs=1, random_state=0).get_params())
+    assert copied.fit(X).recipe_ == "tables"
+    # Naming a part of the model names the method, also with the value that it has by default.
+    assert GeminiClustering(2, max_epochs=1).set_params(model__hidden=(100,)).fit(X).recipe_ is None
+
+
 def test_a_class_in_the_place_of_a_group_is_reported_by_fit_alone() -> None:
     one = GeminiClustering(preprocessing=StandardScaler, model=MLP)
     assert one.get_params()["preprocessing"] is StandardScaler
