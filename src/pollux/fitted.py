@@ -73,6 +73,8 @@ class Fitted:
         Whether samples may hold NaN.
     takes_integers : bool
         Whether the network takes integers, such as tokens.
+    batch_size : int, optional
+        Maximum number of samples in a step of the training; model files of old versions lack it.
     given_labels : array of shape (n,), optional
         Clusters of the samples of the fit; −1 for those of weight zero that a free table has not seen.
     source : Stream or Loader, optional
@@ -116,6 +118,7 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     missing: str = "error"
     takes_integers: bool = False
+    batch_size: int | None = None
     given_labels: NDArray[np.int64] | None = None
     source: StreamSamples | None = field(default=None, repr=False)
     recipe: str | None = None
@@ -169,6 +172,7 @@ class Fitted:
             scaling=scaling,
             missing=spec.preprocessing.missing,
             takes_integers=problem.takes_integers,
+            batch_size=best.batch_size,
             encoding=samples.encoding,
             feature_names=samples.feature_names,
             source=samples if isinstance(samples, StreamSamples) else None,

@@ -1,6 +1,7 @@
 """Findings of a clustering that was fitted in Python; what cannot be shown is refused."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,19 @@ def test_the_batch_size_is_that_of_the_training(batch_size: str | None, tmp_path
         assert describe(trained, blobs(10)).settings["Batch size"] == "60"
 
 
-def test_of_streamed_samples_the_batch_size_is_as_much_as_is_known(tmp_path: Path) -> None:
+def test_the_batch_size_is_that_of_streamed_drawn_and_weighted_samples(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", blobs().astype(np.float32))
     clustering = fitted(str(tmp_path / "X.npy"), batch_size=None)
     clustering.save(tmp_path / "model.safetensors")
     loaded = pollux.load(tmp_path / "model.safetensors")
-    assert describe_training(loaded)["Batch size"] == "all samples"
-    assert describe_training(loaded, 60)["Batch size"] == "60"
+    assert describe_training(loaded)["Batch size"] == "60"
     assert describe_training(fitted(batch_size=20))["Batch size"] == "20"
+    assert describe_training(fitted(batch_size=None, max_samples=40))["Batch size"] == "40"
+    half = fitted(batch_size=None).fit(blobs(), sample_weight=np.arange(60) % 4 > 1)
+    assert describe_training(half)["Batch size"] == "30"
+    # Model files of old versions do not hold it.
+    half.fitted_ = replace(half.fitted_, batch_size=None)
+    assert describe_training(half)["Batch size"] == "all samples"
 
 
 def test_settings_are_those_that_matter_in_words() -> None:

@@ -193,7 +193,7 @@ def gather_findings(
     title = summary["vectors"].get("data", "") if is_own and "vectors" in summary else ""
     described = {
         "Data": trained_with,
-        **describe_training(clustering, summary.get("rows")),
+        **describe_training(clustering),
     }
     described |= {"Numbers": scaling, "Missing values": settings.missing}
     arranged = axes in (None, "neighbours", "components")

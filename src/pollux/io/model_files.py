@@ -155,6 +155,7 @@ class Description(Struct):
     diverged: bool = False
     streamed: bool = False
     takes_integers: bool = False
+    batch_size: Size | None = None
     preprocessing: dict[str, Any] | None = None
     recipe: Literal[names.RECIPES] | None = None  # type: ignore[valid-type]
     hint_violations: dict[str, Count] | None = None
@@ -236,6 +237,7 @@ def save(clustering: Any, path: str | Path) -> None:
         "diverged": fitted.diverged,
         "streamed": fitted.given_labels is None,
         "takes_integers": fitted.takes_integers,
+        "batch_size": fitted.batch_size,
         "preprocessing": None if fitted.encoding is None else fitted.encoding.as_json(),
         "recipe": fitted.recipe,
         "cluster_names": fitted.cluster_names,
@@ -427,6 +429,7 @@ def _fitted(clustering: Any, tensors: dict[str, Tensor], description: Descriptio
         feature_names=description.feature_names,
         missing=as_group("preprocessing", clustering.preprocessing).missing,
         takes_integers=description.takes_integers,
+        batch_size=description.batch_size,
         given_labels=None if description.streamed else kept["labels"].numpy(),
         recipe=description.recipe,
         cluster_names=description.cluster_names,

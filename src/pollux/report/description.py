@@ -215,16 +215,11 @@ def describe(
     )
 
 
-def describe_training(clustering: GeminiClustering, n_samples: int | None = None) -> dict[str, str]:
-    """Settings of the training of a fitted clustering, in words: the main ones, and those that are not the default.
-
-    ``n_samples`` is the number of training samples, if the model does not know it: it was streamed, and loaded from a
-    file.
-    """
+def describe_training(clustering: GeminiClustering) -> dict[str, str]:
+    """Settings of the training of a fitted clustering, in words: the main ones, and those that are not the default."""
     # Imported late, because it imports torch, which figures do not need.
     from pollux.recipes import PLAIN
     from pollux.spec import flatten_params
-    from pollux.training.problem import resolve_batch_size
 
     def name_of(value: Any) -> str:
         """A parameter as text: functions and networks by name."""
@@ -236,21 +231,16 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
     # Plain defaults are not shown, and neither is the absence of scaling.
     default = flatten_params(type(clustering)(preprocessing=None))
     default |= {name.rpartition("__")[2]: value for name, value in PLAIN.items() if "preprocessing" not in name}
-    if fitted.given_labels is not None:
-        n_samples = len(fitted.given_labels)
     hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
     limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
     penalties = [f"{name_of(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
-    geometry, size = "", given["batch_size"]
+    geometry = ""
+    # Model files of old versions do not hold the number that stood for None or "auto".
+    size = fitted.batch_size or given["batch_size"] or "all samples"
     if fitted.geometry is not None:
         is_auto = isinstance(given["geometry"], str) and given["geometry"] == "auto"
         kernel = getattr(fitted.geometry, "name", "") if is_auto else name_of(given["geometry"])
         geometry = f"{kernel} {fitted.geometry.kind}".strip()
-    # The number of training samples, whatever samples the page shows.
-    if n_samples is None and size in (None, "auto"):
-        size = size or "all samples"
-    else:
-        size = f"{resolve_batch_size(size, n_samples or 0):,}"
     # A custom transformer has neither scaling nor components.
     values = {name: given.get(name, default[name]) for name in FURTHER_SETTINGS}
     further = {label: values[name] for name, label in FURTHER_SETTINGS.items() if values[name] != default[name]}
@@ -261,7 +251,7 @@ def describe_training(clustering: GeminiClustering, n_samples: int | None = None
         "Geometry": geometry,
         "Model": name_of(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
         "Epochs": f"{len(fitted.history['objective'])}{limit}",
-        "Batch size": size,
+        "Batch size": f"{size:,}" if isinstance(size, int) else size,
         "Learning rate": f"{given['learning_rate']:g}",
         "Restarts": str(given["n_init"]),
         "Agreement of the restarts": "" if fitted.stability is None else f"{fitted.stability:.2f}",

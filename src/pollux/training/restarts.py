@@ -52,7 +52,8 @@ class Round(NamedTuple):
 class BestRestart(NamedTuple):
     """The best module, its evaluation, the metrics of its epochs, and whether its objective became NaN or infinite.
 
-    ``choices`` are the clusters (n,) that each restart found, for samples in memory.
+    ``choices`` are the clusters (n,) that each restart found, for samples in memory; ``batch_size`` is the maximum
+    number of samples in a step.
     """
 
     module: nn.Module
@@ -60,6 +61,7 @@ class BestRestart(NamedTuple):
     history: dict[str, list[float]]
     diverged: bool = False
     choices: tuple[Tensor, ...] = ()
+    batch_size: int | None = None
 
 
 def train_restarts(
@@ -82,7 +84,8 @@ def train_restarts(
         try:
             best = _Restarts(problem, batches, spec, run, checkpoints).run(modules, rounds)
             # A module that was trained once for several restarts counts as that many restarts that agree.
-            return best._replace(choices=best.choices * (count // len(modules)))
+            choices = best.choices * (count // len(modules))
+            return best._replace(choices=choices, batch_size=batches.batch_size)
         except _MEMORY_ERRORS as error:
             advice = explain_memory_error(error, modules[0], spec.n_clusters, batches, spec.objective)
             if advice is error:
@@ -114,9 +117,8 @@ def train_one_epoch(
     random = {"generator": run.generator.get_state(), "torch": run.default_generator.get_state()}
     state = {"optimiser": optimiser.state_dict(), **random}
     (evaluation,), was_not_finite = _evaluate_finite(model, result, problem, spec, run)
-    return BestRestart(
-        model.modules[0], evaluation, result.history.of_model(0), result.diverged or was_not_finite
-    ), state
+    history, diverged = result.history.of_model(0), result.diverged or was_not_finite
+    return BestRestart(model.modules[0], evaluation, history, diverged, batch_size=batches.batch_size), state
 
 
 class _Restarts:
