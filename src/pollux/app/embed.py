@@ -40,7 +40,6 @@ _NOTED = "pollux.vectors"
 def add(commands: Any) -> None:
     embed = commands.add_parser(
         "embed",
-        allow_abbrev=False,
         description="Write a vector of length one for each text in a column of DATA (CSV, Parquet, …), or for each "
         "picture of a folder, beside the text or the name of the picture: something for pollux fit. What was encoded "
         "before is found in a cache by its content, so that a command that was stopped goes on when it is repeated.",

@@ -18,7 +18,6 @@ _MOST_ROWS = 50_000
 def add(commands: Any) -> None:
     explain = commands.add_parser(
         "explain",
-        allow_abbrev=False,
         description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how many "
         "of its rows they cover and how precise they are on rows that they were not made from, and a shallow tree.",
     )

@@ -24,7 +24,6 @@ _MOST_ROWS = 20_000
 def add(commands: Any) -> None:
     features = commands.add_parser(
         "features",
-        allow_abbrev=False,
         description=f"Find the columns of DATA ({FORMATS}) that its clusters need: a penalty grows until few are left, "
         "and the smallest model that keeps most of the objective is chosen. Columns are read as pollux fit reads "
         "them; the values of a text column stay or leave together.",

@@ -48,7 +48,6 @@ COLLAPSED = (
 def add(commands: Any) -> None:
     fit = commands.add_parser(
         "fit",
-        allow_abbrev=False,
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
         "into the folder of a run. Numbers are scaled (--scaling), text and dates are read too, gaps are filled "
         "(--missing), identifiers and columns that tell little are left out; a table says what became of each. Without "

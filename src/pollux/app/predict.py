@@ -19,7 +19,6 @@ from pollux.progress import Stage
 def add(commands: Any) -> None:
     predict = commands.add_parser(
         "predict",
-        allow_abbrev=False,
         description="Write the cluster, the probabilities and the entropy of each row of DATA, beside its number and "
         "identifiers. Columns are found by name. Files may be larger than memory. Where RUN was trained on vectors of "
         "texts or pictures, DATA may hold such.",

@@ -38,7 +38,6 @@ _OTHER_ROWS = "The rows shown here are not those that the model was trained on, 
 def add(commands: Any) -> None:
     report = commands.add_parser(
         "report",
-        allow_abbrev=False,
         description="Write one HTML file, for any browser, that shows the clusters: their sizes and confidence, a map "
         "of the rows, what sets each cluster apart, the training, and scores where classes are known.",
     )

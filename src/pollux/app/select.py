@@ -29,7 +29,6 @@ FIGURE = "selection.png"
 def add(commands: Any) -> None:
     select = commands.add_parser(
         "select",
-        allow_abbrev=False,
         description=f"Compare numbers of clusters of DATA ({FORMATS}): whether clusterings of subsamples agree, and "
         "whether there are gaps between the clusters. Columns are read as pollux fit reads them. Where nothing is "
         "clear, it says so.",

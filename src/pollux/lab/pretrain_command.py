@@ -24,13 +24,11 @@ _SETTINGS = ("epochs", "batch_size", "temperature", "learning_rate", "weight_dec
 def add(commands: Any) -> None:
     pretrain = commands.add_parser(
         "pretrain",
-        allow_abbrev=False,
         description="Learn features of images without labels, to cluster the images by.",
     )
     methods = pretrain.add_subparsers(dest="method", metavar="METHOD", required=True)
     simclr = methods.add_parser(
         "simclr",
-        allow_abbrev=False,
         help="features that random views of an image share",
         description=f"Learn an encoder from the images of DATA, which is {DATA_SETS} or an .npy file, an .npz file or "
         "a folder of images: two random views of an image get similar features, unlike those of other images. "
