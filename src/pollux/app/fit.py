@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pollux import __version__, names
-from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
+from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, printable, say
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -31,7 +31,7 @@ from pollux.app.settings import (
     resolve_settings,
 )
 from pollux.app.signals import handle_signals, interrupt, on_stop, stop_on_signals
-from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+from pollux.errors import InputError, NothingLearnedError, as_input_errors, counted, did_you_mean, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -424,12 +424,11 @@ def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> 
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            clustering.fit(samples, **wishes)
-        except NotFiniteError as error:
-            raise NothingLearnedError(str(error)) from error
-        except (ValueError, TypeError) as error:
-            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+        with as_input_errors():
+            try:
+                clustering.fit(samples, **wishes)
+            except NotFiniteError as error:
+                raise NothingLearnedError(str(error)) from error
     # Each warning once, in the words of the command line.
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
@@ -542,10 +541,8 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
     parameters = {nested_name(name): settings.parameter(name) for name in own}
     clustering = GeminiClustering(preprocessing=None).set_params(**parameters)
-    try:
+    with as_input_errors():
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(str(error)) from error
     return clustering
 
 

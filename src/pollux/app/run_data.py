@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.app.console import Console, PrintedRows, counted
+from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
@@ -30,7 +30,7 @@ from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
-from pollux.errors import InputError, option
+from pollux.errors import InputError, counted, option
 from pollux.io.atomic import in_place
 from pollux.progress import Stage
 

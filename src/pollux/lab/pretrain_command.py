@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import GOOD, STOPPED, Console, counted, say
+from pollux.app.console import GOOD, STOPPED, Console, say
+from pollux.errors import counted
 
 if TYPE_CHECKING:
     from pollux.training import Epoch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import counted
+from pollux.errors import counted
 from pollux.lab.charts import family_colour, set_grid, set_title
 from pollux.lab.records import Record
 from pollux.lab.results import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
