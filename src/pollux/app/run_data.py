@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.app.console import Console, PrintedRows
-from pollux.app.settings import STANDARD_INPUT, Settings
+from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
 from pollux.data.shuffling import WINDOW_BYTES
@@ -424,7 +424,7 @@ def open_and_describe(
     settings: Settings, console: Console, check: Callable[[RunData], None] = lambda data: None
 ) -> RunData:
     """Open the rows of the data file, and print what they are; ``check`` may refuse them."""
-    data = open_run_data(settings)
+    data = open_run_data(replace(settings, data=resolve_data(settings.data)))
     check(data)
     for line in data.describe():
         console.echo(line)

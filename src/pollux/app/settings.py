@@ -426,15 +426,6 @@ def _as_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
-    """Add the options of commands that write their answer to a folder, a new one below ``place``."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", default=None, help=f"folder (default: {place}/NAME, a new one)")
-    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
-    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
-    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
-
-
 def add_text_options(group: Any) -> None:
     """Add the options of commands that embed the texts of a table themselves."""
     group.add_argument(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pollux.clustering import GeminiClustering
-from pollux.data.encoding import TableEncoding
+from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.rows import Rows
 from pollux.data.samples import validate_samples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
@@ -638,14 +638,19 @@ def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Uni
         )
     given = getattr(X, "column_names", None) or getattr(X, "columns", None)
     names = [f"x{at}" for at in range(fitted.shape[0])] if given is None else list(map(str, given))
-    if not isinstance(fitted.encoding, TableEncoding):
-        return names, [Unit((at,), (at,)) for at in range(fitted.shape[0])]
+    return names, units_of(fitted.encoding, names, fitted.shape[0])
+
+
+def units_of(encoding: Encoding | None, names: Sequence[str], n_features: int) -> list[Unit]:
+    """Each column as a unit of its own: the features that a table's encoding makes of it, or itself."""
+    if not isinstance(encoding, TableEncoding):
+        return [Unit((at,), (at,)) for at in range(n_features)]
     units, first = [], 0
-    for column in fitted.encoding.columns:
+    for column in encoding.columns:
         width = len(column.feature_names)
         units.append(Unit((names.index(column.name),), tuple(range(first, first + width))))
         first += width
-    return names, units
+    return units
 
 
 def _join_groups(groups: Any, units: Sequence[Unit], names: Sequence[str]) -> list[Unit]:
