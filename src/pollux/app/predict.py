@@ -62,13 +62,12 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app import run_folder
 
     # Check before torch is imported, which takes seconds.
-    run_folder.model_path(options.run_folder)
+    model = run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.app.embed import embed_alike
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
     from pollux.data.encoding import UnseenValues, say_empty
-    from pollux.data.sources import open_data
     from pollux.data.survey import split_names
     from pollux.fitted import say_outside
     from pollux.trees.explanation import named_clusters
@@ -78,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     options.data = str(run_data.data_file(options.data))
     run, out = options.run_folder, None if options.out is None else Path(options.out)
     if out is not None:
-        run_folder.check_not_input(out, options.data, run_folder.model_path(run))
+        run_folder.check_not_input(out, options.data, model)
     clustering, encoding = run_folder.load_run(run, options.missing)
     # Which of these are columns is only known once the file is open.
     names = named_clusters(clustering) if options.with_data else {}
@@ -89,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, outliers=options.outliers)
     if options.sql is not None:
         settings = replace(settings, sql=options.sql)
-    source = open_data(options.data, run_data.reading_of(settings))
+    source = run_data.open_source(settings, options.data)
     own = source.names()
     wanted += own if options.with_data else []
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
@@ -103,7 +102,8 @@ def run(options: argparse.Namespace) -> int:
         stage,
         run_data.open_writer(out, options.raw) as write,
     ):
-        readable = embed_alike(source, encoding.names, wanted, Path(folder), run)
+        made = run_folder.read_summary(run).get("vectors")
+        readable = embed_alike(source, made, encoding.names, wanted, Path(folder), run)
         for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)

@@ -135,7 +135,7 @@ def gather_findings(
     from pollux.app.embed import embed_alike
     from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import UnseenValues
-    from pollux.data.sources import gather, open_data
+    from pollux.data.sources import gather
     from pollux.report import describe, describe_training
 
     beside = [*_naming(encoding), *filter(None, [settings.label, label]), *(axes or "").split(",")]
@@ -146,9 +146,9 @@ def gather_findings(
     if is_long:
         drawn = np.sort(np.random.default_rng(0).choice(trained_on, min(_SHOWN_ROWS, trained_on), replace=False))
     shown, found, total = [], [], 0
-    source = open_data(run_data.data_file(file), run_data.reading_of(settings))
+    source = run_data.open_source(settings, file)
     with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
-        readable = embed_alike(source, encoding.names, beside, Path(folder), run)
+        readable = embed_alike(source, summary.get("vectors"), encoding.names, beside, Path(folder), run)
         # Read as for prediction: inferring types again, from other rows, could give other ones.
         for part in readable.stream(encoding, beside):
             numbers = np.arange(total, total + len(part))

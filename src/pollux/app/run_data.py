@@ -382,18 +382,31 @@ def data_file(data: str | Path) -> Path:
     return _copy_to_file(sys.stdin) if data == STANDARD_INPUT else Path(data)
 
 
+def open_source(settings: Settings, data: str | Path | None = None) -> Source:
+    """Open the data file of the settings, or other data, to be read as the settings say."""
+    return open_data(data_file(settings.data if data is None else data), _reading_of(settings))
+
+
+def _reading_of(settings: Settings) -> Reading:
+    """The options for reading files in the settings."""
+    delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
+    how = (settings.encoding or None, settings.strict, settings.sql or None)
+    return Reading(delimiter, settings.header, settings.na, array, size, *how)
+
+
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
-    if not is_streamed(settings):
-        data = _read(settings)
-    else:
+    source = open_source(settings)
+    if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
         # Before any row is read, because surveying a large file takes long.
         check_streamable(settings)
-        data = _stream(settings, ranks)
+        data = _stream(settings, source, ranks)
+    else:
+        data = _read(settings, source)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
@@ -433,18 +446,7 @@ def open_and_describe(
     return data
 
 
-def is_streamed(settings: Settings) -> bool:
-    """Whether rows are streamed: on request, or if they would take much memory."""
-    path = data_file(settings.data)
-    if settings.stream == "no" or not (path.is_file() or path.is_dir()):
-        return False
-    if settings.stream == "yes":
-        return True
-    return open_data(path, reading_of(settings)).size_in_memory() > _MOST_BYTES
-
-
-def _read(settings: Settings) -> RunData:
-    source = open_data(data_file(settings.data), reading_of(settings))
+def _read(settings: Settings, source: Source) -> RunData:
     with Stage(f"reading {source.path.name}"):
         part = source.read()
     check_several(settings, len(part))
@@ -470,11 +472,10 @@ def check_several(settings: Settings, n: int) -> None:
         )
 
 
-def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
+def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
-    source = open_data(data_file(settings.data), reading_of(settings))
     blocks, choices = source.blocks(), choices_of(settings)
     check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
@@ -507,13 +508,6 @@ def choices_of(settings: Settings) -> Choices:
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
     return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", []))
-
-
-def reading_of(settings: Settings) -> Reading:
-    """The options for reading files in the settings."""
-    delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
-    how = (settings.encoding or None, settings.strict, settings.sql or None)
-    return Reading(delimiter, settings.header, settings.na, array, size, *how)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
