@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import shlex
 from dataclasses import replace
@@ -65,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
         with Stage("loading libraries"):
             from pollux.clustering import GeminiClustering
             from pollux.selection.features import FeaturePath, find_path, units_of
+            from pollux.selection.result import to_csv
 
         with as_input_errors():
             K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
@@ -80,28 +79,16 @@ def run(options: argparse.Namespace) -> int:
             )
             with run_folder.create_run_folder(folder, settings.data, options.overwrite):
                 fitted = clustering.fit(X)
-                steps, chosen = find_path(
-                    fitted,
-                    X,
-                    units_of(encoding, names, X.shape[1]),
-                    options.min_features,
-                    options.keep,
-                    options.dynamic,
-                    classes,
-                )
+                units = units_of(encoding, names, X.shape[1])
+                sought = (options.min_features, options.keep, options.dynamic)
+                steps, chosen = find_path(fitted, X, units, *sought, classes)
                 path = FeaturePath(steps, chosen, names, options.keep, fitted)
-                text = json.dumps(path.to_dict(), indent=2, ensure_ascii=False)
-                write_answer(folder, {"features.json": text + "\n", "features.csv": _as_csv(path)}, FIGURE, path.plot)
+                content = path.to_dict()
+                rows = [{**step, "columns": " ".join(map(shlex.quote, step["columns"]))} for step in content["steps"]]
+                texts = {
+                    "features.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
+                    "features.csv": to_csv(rows),
+                }
+                write_answer(folder, texts, FIGURE, path.plot)
     command = replace(settings, n_clusters=K, columns=path.selected_names).command()
-    return print_answer(console, folder, path.to_dict(), str(path), FIGURE, command)
-
-
-def _as_csv(path: Any) -> str:
-    """The steps of the path as CSV text."""
-    text = io.StringIO()
-    steps = path.to_dict()["steps"]
-    fields = [name for name in steps[0] if steps[0][name] is not None]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(fields)
-    writer.writerows([" ".join(map(shlex.quote, s[f])) if f == "columns" else s[f] for f in fields] for s in steps)
-    return text.getvalue()
+    return print_answer(console, folder, content, str(path), FIGURE, command)
