@@ -265,15 +265,15 @@ def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
 
 
 def embed_alike(
-    source: Source, made: MadeVectors | None, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path
+    source: Source, made: MadeVectors, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path
 ) -> Source:
-    """The data for the model of a run: columns of these names.
+    """The data for the model of a run on vectors of texts or images: columns of these names.
 
-    If it was trained on vectors of texts or images, which were ``made`` so, new ones are embedded by the same encoder,
-    in a file of the folder; other data are returned unchanged.
+    Texts and images are embedded by the encoder that ``made`` those vectors, in a file of the folder; data that have
+    the columns are returned unchanged.
     """
     there = source.names()
-    if made is None or set(names) <= set(there):
+    if set(names) <= set(there):
         return source
     from pollux.data.sources import open_data
     from pollux.embedding.encoders import ENCODERS

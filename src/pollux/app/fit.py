@@ -457,7 +457,6 @@ def _write_results(
     lap: Any,
 ) -> dict[str, Any]:
     """Write the model, the clusters, the settings and the summary to the folder of a run, all at once."""
-    from pollux.app.embed import how_vectors_were_made
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
     from pollux.io.model_files import MOST_OF_A_NAME
@@ -504,7 +503,7 @@ def _write_results(
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
-            **({"vectors": made} if (made := how_vectors_were_made(data.settings.data)) else {}),
+            **({"vectors": data.vectors} if data.vectors else {}),
             **training,
             "command": data.settings.command(),
             "seconds": seconds,

@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if out is not None:
         run_folder.check_not_input(out, options.data, model)
     clustering, encoding = run_folder.load_run(run, options.missing)
+    fitted = clustering.fitted_
     # Which of these are columns is only known once the file is open.
     names = named_clusters(clustering) if options.with_data else {}
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         run_data.open_writer(out, options.raw) as write,
     ):
         made = run_folder.read_summary(run).get("vectors")
-        readable = embed_alike(source, made, encoding.names, wanted, Path(folder), run)
+        readable = source if made is None else embed_alike(source, made, encoding.names, wanted, Path(folder), run)
         for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
@@ -114,22 +115,18 @@ def run(options: argparse.Namespace) -> int:
             X = encoding.encode(part.rows, unseen)
             blank += encoding.count_empty(part.rows)
             try:
-                empty = np.empty((0, len(clustering.fitted_.order)), dtype=np.float32)
-                probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
-                outlier = None
-                if settings.outliers:
-                    some = len(X) > 0
-                    outlier = clustering.fitted_.find_outliers(X, settings.outliers) if some else np.empty(0, bool)
-                    outliers += int(outlier.sum())
+                probabilities = fitted.probabilities(X)
+                outlier = fitted.find_outliers(X, settings.outliers) if settings.outliers else None
             except ValueError as error:
                 raise InputError(str(error)) from error
-            count, features = clustering.fitted_.far_outside(X)
+            outliers += 0 if outlier is None else int(outlier.sum())
+            count, features = fitted.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
             # New texts were embedded, and their vectors are not columns of the data.
             with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
-            sure = run_data.confidence_of(clustering.fitted_, X, probabilities.argmax(1))
+            sure = run_data.confidence_of(fitted, X, probabilities.argmax(1))
             write(
                 run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names, confidence=sure)
             )

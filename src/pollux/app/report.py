@@ -148,7 +148,8 @@ def gather_findings(
     shown, found, total = [], [], 0
     source = run_data.open_source(settings, file)
     with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
-        readable = embed_alike(source, summary.get("vectors"), encoding.names, beside, Path(folder), run)
+        made = summary.get("vectors")
+        readable = source if made is None else embed_alike(source, made, encoding.names, beside, Path(folder), run)
         # Read as for prediction: inferring types again, from other rows, could give other ones.
         for part in readable.stream(encoding, beside):
             numbers = np.arange(total, total + len(part))
@@ -190,10 +191,7 @@ def gather_findings(
     trained_with = "standard input" if settings.data == STANDARD_INPUT else settings.data
     # For vectors, the title is that of the file or folder that was embedded.
     title = summary["vectors"].get("data", "") if is_own and "vectors" in summary else ""
-    described = {
-        "Data": trained_with,
-        **describe_training(clustering, summary.get("rows")),
-    }
+    described = {"Data": trained_with, **describe_training(clustering, summary.get("rows"))}
     described |= {"Numbers": scaling, "Missing values": settings.missing}
     arranged = axes in (None, "neighbours", "components")
     points, axis_names = _points(None if arranged else axes, part, kept)

@@ -363,8 +363,8 @@ class Settings:
     def changed(self) -> dict[str, Any]:
         """The settings that differ from those of the recipe, or from the defaults, without the data."""
         values = {name: getattr(self, name) for name in NAMES if name != "data"}
-        if self.recipe is not None:
-            return {name: value for name, value in values.items() if value != getattr(PRESETS[self.recipe], name)}
+        if (recipe := self.recipe) is not None:
+            return {name: value for name, value in values.items() if value != getattr(PRESETS[recipe], name)}
         plain = DEFAULTS | (_flat(PLAIN) if values["objective"] != "auto" else {})
         changed = {name: value for name, value in values.items() if value not in (DEFAULTS[name], plain[name])}
         # If no part of the method were named, a recipe would be used.
