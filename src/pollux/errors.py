@@ -32,6 +32,17 @@ class InputError(ValueError):
     """A file, column or option that cannot be used; its message says what to do."""
 
 
+@contextmanager
+def as_input_errors() -> Iterator[None]:
+    """Within this context, what the library refuses by a ValueError or a TypeError is an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from error
+
+
 class NoColumnError(InputError):
     """A table without any column that can be used for clustering."""
 
@@ -64,6 +75,11 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     by_bare = {bare(other): other for other in valid}
     alike = get_close_matches(bare(name), by_bare, 1)
     return f" Did you mean {by_bare[alike[0]]!r}?" if alike else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """(1, 'cluster') → '1 cluster'; (1797, 'sample') → '1,797 samples'."""
+    return f"{int(count):,} {noun}{'' if count == 1 else 's'}"
 
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from pollux.app.cli import Parser
 from pollux.app.console import GOOD, STOPPED
 from pollux.errors import InputError
 from pollux.lab import pretrain_command as pretrain
@@ -24,7 +24,7 @@ from pretraining_images import noise, same_weights
 
 
 def command(*words: object) -> int:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     pretrain.add(parser.add_subparsers(dest="command"))
     options = parser.parse_args(["pretrain", "simclr", *map(str, words)])
     return int(options.run(options))
@@ -142,7 +142,7 @@ def test_an_interrupt_at_once_leaves_nothing(
 
 def test_digits_are_not_mirrored(here: Path) -> None:
     def flips(*words: str) -> bool:
-        parser = argparse.ArgumentParser()
+        parser = Parser()
         pretrain.add(parser.add_subparsers(dest="command"))
         options = parser.parse_args(["pretrain", "simclr", *words])
         return bool(pretrain._settings(options, Path("none"), False)["augmentation"].flip)

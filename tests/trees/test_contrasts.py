@@ -3,8 +3,7 @@
 import numpy as np
 
 from pollux.data.encoding import Feature
-from pollux.trees.contrasts import compare_clusters, describe_clusters, restated_column
-from pollux.trees.words import mark_shares
+from pollux.trees.contrasts import compare_clusters, describe_clusters, mark_shares, restated_column
 
 
 def told(X: np.ndarray, labels: np.ndarray, names: list[str]) -> dict[int, str]:

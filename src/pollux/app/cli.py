@@ -15,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pollux import __version__
 from pollux.app.console import BAD_INPUT, GOOD, OUR_FAULT, STOPPED, ReaderLeftError, open_output, printable, say
@@ -173,6 +173,10 @@ class Parser(argparse.ArgumentParser):
 
     chosen: argparse.ArgumentParser | None = None
 
+    def __init__(self, **how: Any) -> None:
+        # Abbreviated options of a script would be ambiguous once another option begins alike.
+        super().__init__(allow_abbrev=False, **how)
+
     def error(self, message: str) -> NoReturn:
         command = self.chosen or self
         known = command._option_string_actions
@@ -196,7 +200,6 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
         prog="pollux",
         description="Cluster tables, texts, arrays and images with a model of your choice, without labels.",
         epilog="Start with: pollux fit data.csv, then: pollux report runs/data",
-        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"pollux {__version__}", help="show the version and leave")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")

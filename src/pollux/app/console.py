@@ -43,11 +43,6 @@ def _readable(line: str) -> str:
     return printable(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
 
 
-def counted(count: int, noun: str) -> str:
-    """'1 cluster', '3 clusters'."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 @dataclass(frozen=True)
 class Console:
     """The output of a command: results on standard output, notes and progress on standard error.

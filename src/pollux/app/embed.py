@@ -40,7 +40,6 @@ _NOTED = "pollux.vectors"
 def add(commands: Any) -> None:
     embed = commands.add_parser(
         "embed",
-        allow_abbrev=False,
         description="Write a vector of length one for each text in a column of DATA (CSV, Parquet, …), or for each "
         "picture of a folder, beside the text or the name of the picture: something for pollux fit. What was encoded "
         "before is found in a cache by its content, so that a command that was stopped goes on when it is repeated.",
@@ -187,9 +186,8 @@ def _embed_texts(
     The file also holds the texts, the known classes and clusters, and the identifiers. ``instead`` says what else could
     be done.
     """
-    from pollux.app.run_data import data_file, reading_of
+    from pollux.app.run_data import open_source
     from pollux.app.run_folder import candidates, check_free, check_idle
-    from pollux.data.sources import open_data
 
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("Several processes cannot share the encoding of texts: pollux embed first.")
@@ -207,7 +205,7 @@ def _embed_texts(
     names = chain([run.name], (f"{run.name}-{number}" for number in count(2)))
     paths = (run.parent / f"{name}.vectors.parquet" for name in names)
     path = next(path for path in paths if not path.exists())
-    source = open_data(data_file(settings.data), reading_of(settings))
+    source = open_source(settings)
     text = _text_column(source, text)
     if absent := [name for name in settings.drop if name not in source.names()]:
         raise no_column(absent, source.names(), option("drop"))
@@ -231,11 +229,10 @@ def _embed_texts(
 
 def _find_texts(settings: Settings) -> str | None:
     """The column of a table that holds sentences, the one with the longest if there are several."""
-    from pollux.app.run_data import data_file, reading_of
-    from pollux.data.sources import open_data
+    from pollux.app.run_data import open_source
     from pollux.data.table_files import TableFiles
 
-    source = open_data(data_file(settings.data), reading_of(settings))
+    source = open_source(settings)
     if not isinstance(source, TableFiles):
         return None
     blocks = source.blocks()
@@ -267,19 +264,20 @@ def how_vectors_were_made(path: str | Path) -> MadeVectors | None:
     return None if noted is None else parse_json(noted, MadeVectors, path)
 
 
-def embed_alike(source: Source, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path) -> Source:
-    """The data for the model of a run: columns of these names.
+def embed_alike(
+    source: Source, made: MadeVectors, names: Sequence[str], keep: Iterable[str], folder: Path, run: str | Path
+) -> Source:
+    """The data for the model of a run on vectors of texts or images: columns of these names.
 
-    If it was trained on vectors of texts or images, new ones are embedded by the same encoder, in a file of the folder;
-    other data are returned unchanged.
+    Texts and images are embedded by the encoder that ``made`` those vectors, in a file of the folder; data that have
+    the columns are returned unchanged.
     """
-    from pollux.app.run_folder import read_summary
+    there = source.names()
+    if set(names) <= set(there):
+        return source
     from pollux.data.sources import open_data
     from pollux.embedding.encoders import ENCODERS
 
-    made, there = read_summary(run).get("vectors"), source.names()
-    if made is None or set(names) <= set(there):
-        return source
     text = made["text"]
     if (text not in there) if text is not None else bool(there):
         of = "pictures" if text is None else f"texts (in a column {text!r})"

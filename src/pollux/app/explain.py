@@ -18,7 +18,6 @@ _MOST_ROWS = 50_000
 def add(commands: Any) -> None:
     explain = commands.add_parser(
         "explain",
-        allow_abbrev=False,
         description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how many "
         "of its rows they cover and how precise they are on rows that they were not made from, and a shallow tree.",
     )
@@ -40,7 +39,6 @@ def run(options: argparse.Namespace) -> int:
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.data.encoding import Feature, UnseenValues
-    from pollux.data.sources import open_data
     from pollux.trees.explanation import explain_labels, named_clusters
 
     clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
@@ -59,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     features: tuple[Feature, ...] = ()
     kept: list[tuple[Any, ...]] = []
     n, every = 0, 1
-    for whole in open_data(run_data.data_file(file), run_data.reading_of(settings or Settings())).stream(encoding, []):
+    for whole in run_data.open_source(settings or Settings(), file).stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
         numbers = np.arange(n, n + len(part))
         n += len(part)

@@ -12,7 +12,6 @@ from pollux.app.console import GOOD, Console
 def add(commands: Any) -> None:
     export = commands.add_parser(
         "export",
-        allow_abbrev=False,
         description="Write the model and its preprocessing as ONNX: columns of numbers and text in, probabilities and "
         "clusters out.",
     )

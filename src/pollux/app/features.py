@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import shlex
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
-from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import COLUMNS, NAMES, READING, Settings, add_answer_options, add_options, resolve_data
-from pollux.errors import InputError
+from pollux.app.answers import add_answer_options, begin_answer, print_answer, write_answer
+from pollux.app.console import FORMATS
+from pollux.app.settings import COLUMNS, READING, add_options
+from pollux.errors import InputError, as_input_errors
 from pollux.names import OBJECTIVES
 from pollux.progress import Stage
 
@@ -24,7 +22,6 @@ _MOST_ROWS = 20_000
 def add(commands: Any) -> None:
     features = commands.add_parser(
         "features",
-        allow_abbrev=False,
         description=f"Find the columns of DATA ({FORMATS}) that its clusters need: a penalty grows until few are left, "
         "and the smallest model that keeps most of the objective is chosen. Columns are read as pollux fit reads "
         "them; the values of a text column stay or leave together.",
@@ -52,15 +49,11 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Select columns, and write a folder with the result; bad input is refused before anything is written."""
-    given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
+    settings, console = begin_answer(options)
     from pollux.app import run_folder
     from pollux.app.fit import find_number
     from pollux.app.run_data import open_and_describe
-    from pollux.data.encoding import TableEncoding
 
-    if options.out is not None:
-        run_folder.check_free(options.out, options.overwrite)
-    settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
     with console.progress():
         data = open_and_describe(settings, console)
         encoding = data.encoding
@@ -69,19 +62,14 @@ def run(options: argparse.Namespace) -> int:
         # Imported late, because it imports torch.
         with Stage("loading libraries"):
             from pollux.clustering import GeminiClustering
-            from pollux.selection.features import FeaturePath, Unit, find_path
+            from pollux.selection.features import FeaturePath, find_path, units_of
+            from pollux.selection.result import to_csv
 
-        try:
+        with as_input_errors():
             K = settings.n_clusters if isinstance(settings.n_clusters, int) else find_number(data, None, console)
             folder = run_folder.choose_folder(options.out, settings.data, "features")
             X, classes = data.sample(_MOST_ROWS, settings.random_state)
-            names, units, first = [str(name) for name in encoding.names], [], 0
-            widths = [1] * X.shape[1]
-            if isinstance(encoding, TableEncoding):
-                widths = [len(column.feature_names) for column in encoding.columns]
-            for at, width in enumerate(widths):
-                units.append(Unit((at,), tuple(range(first, first + width))))
-                first += width
+            names = tuple(str(name) for name in encoding.names)
             clustering = GeminiClustering(
                 K,
                 model=options.model,
@@ -91,43 +79,16 @@ def run(options: argparse.Namespace) -> int:
             )
             with run_folder.create_run_folder(folder, settings.data, options.overwrite):
                 fitted = clustering.fit(X)
-                steps, chosen = find_path(
-                    fitted,
-                    X,
-                    units,
-                    options.min_features,
-                    options.keep,
-                    options.dynamic,
-                    classes,
-                )
-                path, can_draw = FeaturePath(steps, chosen, tuple(names), options.keep, fitted), find_spec("matplotlib")
-                with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
-                    text = json.dumps(path.to_dict(), indent=2, ensure_ascii=False)
-                    (place / "features.json").write_text(text + "\n", encoding="utf-8")
-                    (place / "features.csv").write_text(_as_csv(path), encoding="utf-8")
-                    if can_draw:
-                        path.plot(place / FIGURE)
-        except (ValueError, TypeError) as error:
-            raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    command = replace(given, n_clusters=K, columns=path.selected_names).command()
-    console.print_json(
-        json.dumps({"folder": str(folder), "next_command": command, **path.to_dict()}, ensure_ascii=False)
-    )
-    for line in str(path).split("\n"):
-        console.echo(line)
-    if not can_draw:
-        console.note(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
-    console.echo(f"saved in {folder}")
-    console.echo(f"next: {command}")
-    return GOOD
-
-
-def _as_csv(path: Any) -> str:
-    """The steps of the path as CSV text."""
-    text = io.StringIO()
-    steps = path.to_dict()["steps"]
-    fields = [name for name in steps[0] if steps[0][name] is not None]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(fields)
-    writer.writerows([" ".join(map(shlex.quote, s[f])) if f == "columns" else s[f] for f in fields] for s in steps)
-    return text.getvalue()
+                units = units_of(encoding, names, X.shape[1])
+                sought = (options.min_features, options.keep, options.dynamic)
+                steps, chosen = find_path(fitted, X, units, *sought, classes)
+                path = FeaturePath(steps, chosen, names, options.keep, fitted)
+                content = path.to_dict()
+                rows = [{**step, "columns": " ".join(map(shlex.quote, step["columns"]))} for step in content["steps"]]
+                texts = {
+                    "features.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
+                    "features.csv": to_csv(rows),
+                }
+                write_answer(folder, texts, FIGURE, path.plot)
+    command = replace(settings, n_clusters=K, columns=path.selected_names).command()
+    return print_answer(console, folder, content, str(path), FIGURE, command)

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pollux import __version__, names
-from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, counted, printable, say
+from pollux.app.console import DIVERGED, FORMATS, GOOD, SILENT, STOPPED, Console, printable, say
 from pollux.app.settings import (
     COLUMNS,
     GROUPS,
@@ -31,7 +31,7 @@ from pollux.app.settings import (
     resolve_settings,
 )
 from pollux.app.signals import handle_signals, interrupt, on_stop, stop_on_signals
-from pollux.errors import InputError, NothingLearnedError, did_you_mean, option
+from pollux.errors import InputError, NothingLearnedError, as_input_errors, counted, did_you_mean, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ COLLAPSED = (
 def add(commands: Any) -> None:
     fit = commands.add_parser(
         "fit",
-        allow_abbrev=False,
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
         "into the folder of a run. Numbers are scaled (--scaling), text and dates are read too, gaps are filled "
         "(--missing), identifiers and columns that tell little are left out; a table says what became of each. Without "
@@ -425,12 +424,11 @@ def _fit(clustering: GeminiClustering, samples: Any, wishes: dict[str, Any]) -> 
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            clustering.fit(samples, **wishes)
-        except NotFiniteError as error:
-            raise NothingLearnedError(str(error)) from error
-        except (ValueError, TypeError) as error:
-            raise error if isinstance(error, InputError) else InputError(str(error)) from error
+        with as_input_errors():
+            try:
+                clustering.fit(samples, **wishes)
+            except NotFiniteError as error:
+                raise NothingLearnedError(str(error)) from error
     # Each warning once, in the words of the command line.
     notes = [COLLAPSED if warning.category is CollapseWarning else str(warning.message) for warning in caught]
     return list(dict.fromkeys(notes))
@@ -459,7 +457,6 @@ def _write_results(
     lap: Any,
 ) -> dict[str, Any]:
     """Write the model, the clusters, the settings and the summary to the folder of a run, all at once."""
-    from pollux.app.embed import how_vectors_were_made
     from pollux.app.run_folder import CLUSTERS, MODEL, REPORT, SETTINGS, STREAMED_CLUSTERS, SUMMARY, replace_results
     from pollux.io.atomic import write_text
     from pollux.io.model_files import MOST_OF_A_NAME
@@ -506,7 +503,7 @@ def _write_results(
             **({"hint_violations": clustering.hint_violations_} if clustering.hint_violations_ else {}),
             "epochs": clustering.n_iter_,
             "diverged": clustering.diverged_,
-            **({"vectors": made} if (made := how_vectors_were_made(data.settings.data)) else {}),
+            **({"vectors": data.vectors} if data.vectors else {}),
             **training,
             "command": data.settings.command(),
             "seconds": seconds,
@@ -543,10 +540,8 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     own = [name for name in flatten_params(GeminiClustering()) if name in NAMES and name not in left_out]
     parameters = {nested_name(name): settings.parameter(name) for name in own}
     clustering = GeminiClustering(preprocessing=None).set_params(**parameters)
-    try:
+    with as_input_errors():
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, InputError) else InputError(str(error)) from error
     return clustering
 
 

@@ -19,7 +19,6 @@ from pollux.progress import Stage
 def add(commands: Any) -> None:
     predict = commands.add_parser(
         "predict",
-        allow_abbrev=False,
         description="Write the cluster, the probabilities and the entropy of each row of DATA, beside its number and "
         "identifiers. Columns are found by name. Files may be larger than memory. Where RUN was trained on vectors of "
         "texts or pictures, DATA may hold such.",
@@ -63,13 +62,12 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app import run_folder
 
     # Check before torch is imported, which takes seconds.
-    run_folder.model_path(options.run_folder)
+    model = run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.app.embed import embed_alike
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
     from pollux.data.encoding import UnseenValues, say_empty
-    from pollux.data.sources import open_data
     from pollux.data.survey import split_names
     from pollux.fitted import say_outside
     from pollux.trees.explanation import named_clusters
@@ -79,8 +77,9 @@ def run(options: argparse.Namespace) -> int:
     options.data = str(run_data.data_file(options.data))
     run, out = options.run_folder, None if options.out is None else Path(options.out)
     if out is not None:
-        run_folder.check_not_input(out, options.data, run_folder.model_path(run))
+        run_folder.check_not_input(out, options.data, model)
     clustering, encoding = run_folder.load_run(run, options.missing)
+    fitted = clustering.fitted_
     # Which of these are columns is only known once the file is open.
     names = named_clusters(clustering) if options.with_data else {}
     wanted = [*encoding.identifiers, *options.id, *(part for name in options.id for part in name.split(","))]
@@ -90,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         settings = replace(settings, outliers=options.outliers)
     if options.sql is not None:
         settings = replace(settings, sql=options.sql)
-    source = open_data(options.data, run_data.reading_of(settings))
+    source = run_data.open_source(settings, options.data)
     own = source.names()
     wanted += own if options.with_data else []
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
@@ -104,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
         stage,
         run_data.open_writer(out, options.raw) as write,
     ):
-        readable = embed_alike(source, encoding.names, wanted, Path(folder), run)
+        made = run_folder.read_summary(run).get("vectors")
+        readable = source if made is None else embed_alike(source, made, encoding.names, wanted, Path(folder), run)
         for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
@@ -115,22 +115,18 @@ def run(options: argparse.Namespace) -> int:
             X = encoding.encode(part.rows, unseen)
             blank += encoding.count_empty(part.rows)
             try:
-                empty = np.empty((0, len(clustering.fitted_.order)), dtype=np.float32)
-                probabilities = clustering.fitted_.probabilities(X) if len(X) else empty
-                outlier = None
-                if settings.outliers:
-                    some = len(X) > 0
-                    outlier = clustering.fitted_.find_outliers(X, settings.outliers) if some else np.empty(0, bool)
-                    outliers += int(outlier.sum())
+                probabilities = fitted.probabilities(X)
+                outlier = fitted.find_outliers(X, settings.outliers) if settings.outliers else None
             except ValueError as error:
                 raise InputError(str(error)) from error
-            count, features = clustering.fitted_.far_outside(X)
+            outliers += 0 if outlier is None else int(outlier.sum())
+            count, features = fitted.far_outside(X)
             outside, far = outside + count, far | dict.fromkeys(features)
             # New texts were embedded, and their vectors are not columns of the data.
             with_data = [name for name in part.names if name in own or not own] if options.with_data else []
             beside = list(dict.fromkeys([*run_data.identifiers_of(part, encoding), *asked, *with_data]))
             numbers = part.first + np.flatnonzero(kept)
-            sure = run_data.confidence_of(clustering.fitted_, X, probabilities.argmax(1))
+            sure = run_data.confidence_of(fitted, X, probabilities.argmax(1))
             write(
                 run_data.assignment_columns(part, numbers, probabilities, beside, outlier, names=names, confidence=sure)
             )

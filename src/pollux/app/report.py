@@ -38,7 +38,6 @@ _OTHER_ROWS = "The rows shown here are not those that the model was trained on, 
 def add(commands: Any) -> None:
     report = commands.add_parser(
         "report",
-        allow_abbrev=False,
         description="Write one HTML file, for any browser, that shows the clusters: their sizes and confidence, a map "
         "of the rows, what sets each cluster apart, the training, and scores where classes are known.",
     )
@@ -136,7 +135,7 @@ def gather_findings(
     from pollux.app.embed import embed_alike
     from pollux.data.array_files import ImageFolder
     from pollux.data.encoding import UnseenValues
-    from pollux.data.sources import gather, open_data
+    from pollux.data.sources import gather
     from pollux.report import describe, describe_training
 
     beside = [*_naming(encoding), *filter(None, [settings.label, label]), *(axes or "").split(",")]
@@ -147,9 +146,10 @@ def gather_findings(
     if is_long:
         drawn = np.sort(np.random.default_rng(0).choice(trained_on, min(_SHOWN_ROWS, trained_on), replace=False))
     shown, found, total = [], [], 0
-    source = open_data(run_data.data_file(file), run_data.reading_of(settings))
+    source = run_data.open_source(settings, file)
     with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
-        readable = embed_alike(source, encoding.names, beside, Path(folder), run)
+        made = summary.get("vectors")
+        readable = source if made is None else embed_alike(source, made, encoding.names, beside, Path(folder), run)
         # Read as for prediction: inferring types again, from other rows, could give other ones.
         for part in readable.stream(encoding, beside):
             numbers = np.arange(total, total + len(part))
@@ -191,10 +191,7 @@ def gather_findings(
     trained_with = "standard input" if settings.data == STANDARD_INPUT else settings.data
     # For vectors, the title is that of the file or folder that was embedded.
     title = summary["vectors"].get("data", "") if is_own and "vectors" in summary else ""
-    described = {
-        "Data": trained_with,
-        **describe_training(clustering),
-    }
+    described = {"Data": trained_with, **describe_training(clustering)}
     described |= {"Numbers": scaling, "Missing values": settings.missing}
     arranged = axes in (None, "neighbours", "components")
     points, axis_names = _points(None if arranged else axes, part, kept)

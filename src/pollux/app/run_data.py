@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.app.console import Console, PrintedRows, counted
-from pollux.app.settings import STANDARD_INPUT, Settings
+from pollux.app.console import Console, PrintedRows
+from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import FileChunks
 from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
-from pollux.errors import InputError, option
+from pollux.errors import InputError, counted, option
 from pollux.io.atomic import in_place
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
+    from pollux.app.run_folder import MadeVectors
     from pollux.data.streams import Stream
     from pollux.fitted import Fitted
     from pollux.ranks import Ranks
@@ -66,6 +67,8 @@ class RunData:
     stream: Stream | None = None
     source: Source | None = None
     notes: Sequence[str] = ()
+    vectors: MadeVectors | None = None
+    """How the rows were made, if they are vectors of texts or images."""
 
     def __len__(self) -> int:
         return len(self.samples if self.part is None else self.part)
@@ -382,29 +385,39 @@ def data_file(data: str | Path) -> Path:
     return _copy_to_file(sys.stdin) if data == STANDARD_INPUT else Path(data)
 
 
+def open_source(settings: Settings, data: str | Path | None = None) -> Source:
+    """Open the data file of the settings, or other data, to be read as the settings say."""
+    return open_data(data_file(settings.data if data is None else data), _reading_of(settings))
+
+
+def _reading_of(settings: Settings) -> Reading:
+    """The options for reading files in the settings."""
+    delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
+    how = (settings.encoding or None, settings.strict, settings.sql or None)
+    return Reading(delimiter, settings.header, settings.na, array, size, *how)
+
+
 def open_run_data(
     settings: Settings,
     ranks: Ranks | None = None,
     check_streamable: Callable[[Settings], None] = lambda settings: None,
 ) -> RunData:
     """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
-    if not is_streamed(settings):
-        data = _read(settings)
-    else:
+    source = open_source(settings)
+    if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
         # Before any row is read, because surveying a large file takes long.
         check_streamable(settings)
-        data = _stream(settings, ranks)
+        data = _stream(settings, source, ranks)
+    else:
+        data = _read(settings, source)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
-    return replace(data, encoding=_with_texts(settings, data.encoding))
+    return replace(data, encoding=_with_texts(data.vectors, data.encoding))
 
 
-def _with_texts(settings: Settings, encoding: Encoding) -> Encoding:
+def _with_texts(made: MadeVectors | None, encoding: Encoding) -> Encoding:
     """For vectors of texts, the encoding with the columns of the original file in its decisions."""
-    from pollux.app.embed import how_vectors_were_made
-
-    made = how_vectors_were_made(settings.data)
     if not isinstance(encoding, TableEncoding) or made is None or made["text"] is None:
         return encoding
     there, text = {each.name: each for each in encoding.decisions}, made["text"]
@@ -424,7 +437,7 @@ def open_and_describe(
     settings: Settings, console: Console, check: Callable[[RunData], None] = lambda data: None
 ) -> RunData:
     """Open the rows of the data file, and print what they are; ``check`` may refuse them."""
-    data = open_run_data(settings)
+    data = open_run_data(replace(settings, data=resolve_data(settings.data)))
     check(data)
     for line in data.describe():
         console.echo(line)
@@ -433,22 +446,11 @@ def open_and_describe(
     return data
 
 
-def is_streamed(settings: Settings) -> bool:
-    """Whether rows are streamed: on request, or if they would take much memory."""
-    path = data_file(settings.data)
-    if settings.stream == "no" or not (path.is_file() or path.is_dir()):
-        return False
-    if settings.stream == "yes":
-        return True
-    return open_data(path, reading_of(settings)).size_in_memory() > _MOST_BYTES
-
-
-def _read(settings: Settings) -> RunData:
-    source = open_data(data_file(settings.data), reading_of(settings))
+def _read(settings: Settings, source: Source) -> RunData:
     with Stage(f"reading {source.path.name}"):
         part = source.read()
     check_several(settings, len(part))
-    choices = choices_of(settings)
+    choices, made = _choices_of(settings)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
         choices = replace(choices, kinds=kinds)
@@ -459,7 +461,19 @@ def _read(settings: Settings) -> RunData:
     numbers = part.first + np.flatnonzero(kept)
     part = source.as_written(part, encoding.identifiers, numbers)
     check_several(settings, len(part))
-    return RunData(settings, encoding, int((~kept).sum()), part=part, numbers=numbers, notes=source.notes())
+    n_dropped = int((~kept).sum())
+    return RunData(settings, encoding, n_dropped, part=part, numbers=numbers, notes=source.notes(), vectors=made)
+
+
+def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
+    """The choices about columns in the settings, and how the data were made if they are vectors."""
+    from pollux.app.embed import how_vectors_were_made
+
+    made = how_vectors_were_made(settings.data)
+    # Known clusters are not used as a feature.
+    drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
+    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
+    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", [])), made
 
 
 def check_several(settings: Settings, n: int) -> None:
@@ -470,12 +484,12 @@ def check_several(settings: Settings, n: int) -> None:
         )
 
 
-def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
+def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     from pollux.data.streams import Stream
 
-    source = open_data(data_file(settings.data), reading_of(settings))
-    blocks, choices = source.blocks(), choices_of(settings)
+    blocks = source.blocks()
+    choices, made = _choices_of(settings)
     check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
         choices = choices.among(blocks.names)
@@ -492,28 +506,10 @@ def _stream(settings: Settings, ranks: Ranks | None) -> RunData:
     chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
     stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
     n_dropped = int(blocks.lengths.sum()) - len(stream)
-    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes())
+    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes(), vectors=made)
 
 
 # Shared by training, prediction and reports
-
-
-def choices_of(settings: Settings) -> Choices:
-    """The choices about columns in the settings."""
-    from pollux.app.embed import how_vectors_were_made
-
-    made = how_vectors_were_made(settings.data)
-    # Known clusters are not used as a feature.
-    drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
-    columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
-    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", []))
-
-
-def reading_of(settings: Settings) -> Reading:
-    """The options for reading files in the settings."""
-    delimiter, array, size = settings.delimiter or None, settings.array or None, settings.image_size or None
-    how = (settings.encoding or None, settings.strict, settings.sql or None)
-    return Reading(delimiter, settings.header, settings.na, array, size, *how)
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:
@@ -600,8 +596,8 @@ _MOST_ROWS_OF_A_SHEET = 1_048_575
 
 def confidence_of(fitted: Fitted, X: Any, labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
     """The share (n,) of other trainings that agree on the labels (n,) of samples X; None if it was not assessed."""
-    if fitted.confidence is None or not len(X):
-        return None if fitted.confidence is None else np.empty(0)
+    if fitted.confidence is None:
+        return None
     return fitted.confidence.predict(fitted.log_probabilities(X).numpy(), labels)
 
 

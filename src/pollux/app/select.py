@@ -6,21 +6,12 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
-from pollux.app.console import FORMATS, GOOD, Console
-from pollux.app.settings import (
-    COLUMNS,
-    NAMES,
-    READING,
-    Settings,
-    add_answer_options,
-    add_options,
-    add_text_options,
-    resolve_data,
-)
-from pollux.errors import InputError
+from pollux.app.answers import add_answer_options, begin_answer, print_answer, write_answer
+from pollux.app.console import FORMATS
+from pollux.app.settings import COLUMNS, READING, Settings, add_options, add_text_options
+from pollux.errors import InputError, as_input_errors
 from pollux.progress import Stage
 
 FIGURE = "selection.png"
@@ -29,7 +20,6 @@ FIGURE = "selection.png"
 def add(commands: Any) -> None:
     select = commands.add_parser(
         "select",
-        allow_abbrev=False,
         description=f"Compare numbers of clusters of DATA ({FORMATS}): whether clusterings of subsamples agree, and "
         "whether there are gaps between the clusters. Columns are read as pollux fit reads them. Where nothing is "
         "clear, it says so.",
@@ -63,19 +53,15 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--subsamples must be at least 3, not {options.subsamples}.")
     if options.jobs == 0:
         raise InputError("--jobs is a number of processes, or -1 for one a core; not 0.")
-    given = Settings(**{name: value for name, value in vars(options).items() if name in NAMES})
+    given, console = begin_answer(options)
     import numpy as np
 
     from pollux.app import run_folder
     from pollux.app.embed import with_vectors
     from pollux.app.run_data import RunData, open_and_describe
 
-    if options.out is not None:
-        run_folder.check_free(options.out, options.overwrite)
-    settings, console = replace(given, data=resolve_data(given.data)), Console(options.quiet, options.json)
-
     def read(chosen: Settings, check: Callable[[RunData], None]) -> tuple[Settings, RunData]:
-        return chosen, open_and_describe(replace(chosen, data=resolve_data(chosen.data)), console, check)
+        return chosen, open_and_describe(chosen, console, check)
 
     with console.progress():
         how: dict[str, Any] = {"overwrite": options.overwrite, "console": console, "place": "selections"}
@@ -84,10 +70,10 @@ def run(options: argparse.Namespace) -> int:
         with Stage("loading libraries"):
             from pollux.selection import search
 
-        try:
-            folder = run_folder.choose_folder(options.out, settings.data, "selections")
-            X, classes = data.sample(search.MOST_ROWS, settings.random_state)
-            with run_folder.create_run_folder(folder, settings.data, options.overwrite):
+        with as_input_errors():
+            folder = run_folder.choose_folder(options.out, given.data, "selections")
+            X, classes = data.sample(search.MOST_ROWS, given.random_state)
+            with run_folder.create_run_folder(folder, given.data, options.overwrite):
                 selection = search.search(
                     X,
                     range(options.first, options.last + 1),
@@ -95,26 +81,15 @@ def run(options: argparse.Namespace) -> int:
                     classes=classes,
                     n_subsamples=options.subsamples,
                     subsample=0.8,
-                    random=np.random.RandomState(settings.random_state),
+                    random=np.random.RandomState(given.random_state),
                     n_jobs=options.jobs,
                 )
-                selection, can_draw = replace(selection, rows=len(data)), find_spec("matplotlib") is not None
-                with run_folder.replace_results(folder, outdated=() if can_draw else (FIGURE,)) as place:
-                    (place / "selection.json").write_text(selection.as_json() + "\n", encoding="utf-8")
-                    (place / "selection.csv").write_text(selection.as_csv(), encoding="utf-8")
-                    (place / "selection.md").write_text(selection.as_markdown(), encoding="utf-8")
-                    if can_draw:
-                        selection.plot(place / FIGURE)
-        except (ValueError, TypeError) as error:
-            raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    command = replace(seen, n_clusters=selection.n_clusters).command()
-    found = {"folder": str(folder), "next_command": command if selection.grade != "none" else None}
-    console.print_json(json.dumps({**found, **json.loads(selection.as_json())}, ensure_ascii=False))
-    for line in str(selection).split("\n"):
-        console.echo(line)
-    if not can_draw:
-        console.note(f"{FIGURE} needs matplotlib: pip install 'pollux[report]'")
-    console.echo(f"saved in {folder}")
-    if selection.grade != "none":
-        console.echo(f"next: {command}")
-    return GOOD
+                selection = replace(selection, rows=len(data))
+                texts = {
+                    "selection.json": selection.as_json() + "\n",
+                    "selection.csv": selection.as_csv(),
+                    "selection.md": selection.as_markdown(),
+                }
+                write_answer(folder, texts, FIGURE, selection.plot)
+    command = None if selection.grade == "none" else replace(seen, n_clusters=selection.n_clusters).command()
+    return print_answer(console, folder, json.loads(selection.as_json()), str(selection), FIGURE, command)

@@ -363,8 +363,8 @@ class Settings:
     def changed(self) -> dict[str, Any]:
         """The settings that differ from those of the recipe, or from the defaults, without the data."""
         values = {name: getattr(self, name) for name in NAMES if name != "data"}
-        if self.recipe is not None:
-            return {name: value for name, value in values.items() if value != getattr(PRESETS[self.recipe], name)}
+        if (recipe := self.recipe) is not None:
+            return {name: value for name, value in values.items() if value != getattr(PRESETS[recipe], name)}
         plain = DEFAULTS | (_flat(PLAIN) if values["objective"] != "auto" else {})
         changed = {name: value for name, value in values.items() if value not in (DEFAULTS[name], plain[name])}
         # If no part of the method were named, a recipe would be used.
@@ -424,15 +424,6 @@ def _as_toml(value: Any) -> str:
         return "{" + ", ".join(f"{_as_toml(key)} = {_as_toml(item)}" for key, item in value.items()) + "}"
     # JSON of these values is valid TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def add_answer_options(parser: argparse.ArgumentParser, place: str) -> None:
-    """Add the options of commands that write their answer to a folder, a new one below ``place``."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", default=None, help=f"folder (default: {place}/NAME, a new one)")
-    output.add_argument("--overwrite", action="store_true", default=False, help="the folder may hold an older answer")
-    output.add_argument("--json", action="store_true", default=False, help="print the answer as JSON")
-    output.add_argument("--quiet", action="store_true", default=False, help="print nothing but errors")
 
 
 def add_text_options(group: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -46,18 +46,15 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
             signal.signal(number, own)
 
 
-@contextmanager
-def hold_signals() -> Iterator[None]:
+def hold_signals() -> AbstractContextManager[None]:
     """In this context signals are ignored, so that what is begun here is completed.
 
     By a Python handler, because a signal that is blocked in one thread is delivered to another.
     """
-    with handle_signals(lambda number, frame: None):
-        yield
+    return handle_signals(lambda number, frame: None)
 
 
-@contextmanager
-def stop_on_signals(checkpoints: Checkpoints) -> Iterator[None]:
+def stop_on_signals(checkpoints: Checkpoints) -> AbstractContextManager[None]:
     """On Ctrl-C and SIGTERM, the training writes a checkpoint after its current step and ends.
 
     After Ctrl-C the model is evaluated and written, unless the data are streamed; a second one interrupts at once, and
@@ -76,5 +73,4 @@ def stop_on_signals(checkpoints: Checkpoints) -> Iterator[None]:
         if ends_now:
             raise KeyboardInterrupt
 
-    with handle_signals(stop):
-        yield
+    return handle_signals(stop)

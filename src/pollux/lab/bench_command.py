@@ -14,7 +14,7 @@ METHODS = ("kmeans", "gmm", "ward", "spectral", "hdbscan", "gemclus", "pollux")
 
 def add(commands: Any) -> None:
     about = "Measure the library beside its peers."
-    bench = commands.add_parser("bench", allow_abbrev=False, description=about)
+    bench = commands.add_parser("bench", description=about)
 
     def ask(options: argparse.Namespace) -> int:
         bench.print_help(sys.stderr)
@@ -24,7 +24,6 @@ def add(commands: Any) -> None:
     benches = bench.add_subparsers(dest="bench", metavar="BENCH")
     quality = benches.add_parser(
         "quality",
-        allow_abbrev=False,
         help="how well known classes are found again",
         description="Cluster sets with known classes by this library and its peers, and compare the clusterings with "
         "the classes: tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are "

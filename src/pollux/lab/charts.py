@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +74,13 @@ def set_grid(ax: Axes, x: str = "", y: str = "") -> Axes:
 def add_legend(ax: Axes, **where: Any) -> None:
     """Add a legend without a frame."""
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **where)
+
+
+def add_shared_legend(figure: Figure, panels: Iterable[Axes], names: Iterable[str] = (), **how: Any) -> None:
+    """Add a legend without a frame for all panels, each label once; ``names`` are those to show, in order."""
+    found = {label: line for ax in panels for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    shown = [name for name in names or found if name in found]
+    figure.legend([found[name] for name in shown], shown, frameon=False, fontsize=9, labelcolor=INK, **how)
 
 
 def family_colour(objective: str) -> str:

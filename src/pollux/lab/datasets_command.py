@@ -15,16 +15,14 @@ from pollux.errors import InputError, did_you_mean
 def add(commands: Any) -> None:
     datasets = commands.add_parser(
         "datasets",
-        allow_abbrev=False,
         description="Data with known classes, to try things on. Files are searched for in the folder that the "
         "environment variable POLLUX_DATA names, then in the cache folder.",
     )
     actions = datasets.add_subparsers(dest="action", metavar="ACTION")
     listing = "list all data sets and where they are"
-    actions.add_parser("list", allow_abbrev=False, help=listing, description=f"{listing.capitalize()}.")
+    actions.add_parser("list", help=listing, description=f"{listing.capitalize()}.")
     fetch = actions.add_parser(
         "fetch",
-        allow_abbrev=False,
         help="fetch images from their publisher",
         description="Fetch images from their publisher, compare their checksums and store them as NAME.npz.",
     )
@@ -32,7 +30,6 @@ def add(commands: Any) -> None:
     fetch.add_argument("--to", metavar="DIR", help="where to (default: POLLUX_DATA if set, or else the cache folder)")
     path = actions.add_parser(
         "path",
-        allow_abbrev=False,
         help="print the path of a data set",
         description="Print the path of the file of a data set, and nothing else.",
     )

@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import GOOD, STOPPED, Console, counted, say
+from pollux.app.console import GOOD, STOPPED, Console, say
+from pollux.errors import counted
 
 if TYPE_CHECKING:
     from pollux.training import Epoch
@@ -24,13 +25,11 @@ _SETTINGS = ("epochs", "batch_size", "temperature", "learning_rate", "weight_dec
 def add(commands: Any) -> None:
     pretrain = commands.add_parser(
         "pretrain",
-        allow_abbrev=False,
         description="Learn features of images without labels, to cluster the images by.",
     )
     methods = pretrain.add_subparsers(dest="method", metavar="METHOD", required=True)
     simclr = methods.add_parser(
         "simclr",
-        allow_abbrev=False,
         help="features that random views of an image share",
         description=f"Learn an encoder from the images of DATA, which is {DATA_SETS} or an .npy file, an .npz file or "
         "a folder of images: two random views of an image get similar features, unlike those of other images. "

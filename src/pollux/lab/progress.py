@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pollux.app.console import GOOD, OUR_FAULT, STOPPED, counted, say
+from pollux.app.console import GOOD, OUR_FAULT, STOPPED, say
+from pollux.errors import counted
 from pollux.lab.grid import Display, Failure, Task
 from pollux.lab.records import Record
 from pollux.lab.results import typeset

@@ -23,7 +23,6 @@ class _WholeNames(argparse.HelpFormatter):
 def add(commands: Any) -> None:
     reproduce = commands.add_parser(
         "reproduce",
-        allow_abbrev=False,
         description="Run experiments of the GEMINI paper and set what is measured here beside what was published: "
         "tables in the terminal, as Markdown and as a page, figures as PNG and SVG. Runs that are recorded in the "
         "folder are not run again, and runs that were under way are continued from their checkpoints: give the same "

@@ -21,8 +21,8 @@ from pollux.data.encoding import Feature, UnseenWarning, readable_names
 from pollux.errors import warn
 from pollux.report.findings import Findings, Places
 from pollux.report.maps import principal_map
+from pollux.trees.contrasts import mark_shares
 from pollux.trees.explanation import named_clusters, read_columns
-from pollux.trees.words import mark_shares
 
 if TYPE_CHECKING:
     from pollux.clustering import GeminiClustering
@@ -148,6 +148,7 @@ def describe(
         probabilities = fitted.free_probabilities()
     else:
         raise ValueError("A free table knows only the samples it was trained on, in their order: pass those.")
+    most_likely, given_labels = probabilities.argmax(1), None if labels is None else np.asarray(labels)
     seen = _as_seen(fitted, samples)
     # For embeddings only angles count, and their numbers are not interpretable.
     is_embedded = isinstance(fitted.geometry, CosineGraph)
@@ -184,7 +185,7 @@ def describe(
         points=None if points is None else np.asarray(points, dtype=np.float64),
         axes=axes,
         seen=drawn,
-        given_labels=None if labels is None else np.asarray(labels),
+        given_labels=given_labels,
         features=values,
         feature_names=[feature.name for feature in features],
         shares=frozenset(feature.name for feature in features if feature.value),
@@ -192,20 +193,18 @@ def describe(
         images=images,
         row_names=row_names,
         classes=None if classes is None else _as_text(classes),
-        places=_find_places(fitted, samples, seen, probabilities.argmax(1) if labels is None else np.asarray(labels)),
+        places=_find_places(fitted, samples, seen, most_likely if given_labels is None else given_labels),
         structure=fitted.structure,
         stability=fitted.stability,
         agreement=None
         if fitted.confidence is None
-        else fitted.confidence.predict(
-            fitted.log_probabilities(samples).numpy(), None if labels is None else np.asarray(labels)
-        ),
+        else fitted.confidence.predict(fitted.log_probabilities(samples).numpy(), given_labels),
         scores=scores,
         outliers=far,
         # Streamed samples are encoded already, and must not be encoded twice.
         hierarchy=None
         if samples is X and fitted.encoding is not None
-        else _find_hierarchy(clustering, samples if steps else X, probabilities.argmax(1)),
+        else _find_hierarchy(clustering, samples if steps else X, most_likely),
         cluster_names={k: name for k, name in named_clusters(clustering).items() if name},
         history=fitted.history,
         settings=describe_training(clustering) if settings is None else settings,

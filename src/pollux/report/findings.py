@@ -15,9 +15,8 @@ from pollux.data.encoding import Decision, Feature
 from pollux.metrics import renyi_entropy
 from pollux.progress import Stage
 from pollux.report.maps import Map, neighbour_map, principal_map
-from pollux.trees.contrasts import Contrasts, compare_clusters
+from pollux.trees.contrasts import Contrasts, compare_clusters, mark_shares
 from pollux.trees.explanation import Explanation, explain_labels, name_clusters
-from pollux.trees.words import mark_shares
 
 if TYPE_CHECKING:
     from pollux.inspection.hierarchy import Hierarchy

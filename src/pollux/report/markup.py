@@ -76,11 +76,6 @@ def integer(value: float) -> str:
     return f"{int(value):,}"
 
 
-def counted(value: int, noun: str) -> str:
-    """(1, 'sample') → '1 sample'; (1797, 'sample') → '1,797 samples'."""
-    return f"{int(value):,} {noun}{'' if value == 1 else 's'}"
-
-
 def decimal(value: float, form: str = ".3f") -> str:
     """A number in a form such as '+.1f', with a true minus sign."""
     return f"{value:{form}}".replace("-", "−")

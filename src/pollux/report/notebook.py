@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pollux.errors import counted
 from pollux.report.canvas import both_colours
 from pollux.report.description import describe
 from pollux.report.findings import Findings
-from pollux.report.markup import counted, integer, render
+from pollux.report.markup import integer, render
 from pollux.report.page import render_page
 from pollux.trees.explanation import named_clusters
 from pollux.trees.words import percent

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pollux.errors import counted
 from pollux.metrics import AGREED
 from pollux.report.findings import Findings
-from pollux.report.markup import counted, integer, shortened
+from pollux.report.markup import integer, shortened
 from pollux.trees.words import percent
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pollux.errors import counted
 from pollux.io.atomic import write_text
 from pollux.metrics import adjusted_rand_index, hungarian_accuracy, normalised_mutual_information, purity
 from pollux.report.canvas import both_colours
 from pollux.report.findings import CERTAIN, Findings
 from pollux.report.map_data import choose_rows, encode_samples
-from pollux.report.markup import counted, decimal, integer, plain, render, script_data, shortened
+from pollux.report.markup import decimal, integer, plain, render, script_data, shortened
 from pollux.report.overview import DOUBT, answer_questions, list_metrics, write_lead
 from pollux.report.pictures import MOST_THUMBNAILS, make_gallery, make_thumbnails
 from pollux.report.profiles import show_clusters

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pollux.data.encoding import Feature
+from pollux.errors import counted
 from pollux.report.findings import CERTAIN, Array, Findings
-from pollux.report.markup import coordinate, counted, decimal, integer, outline
+from pollux.report.markup import coordinate, decimal, integer, outline
 from pollux.report.overview import DOUBT
 from pollux.report.pictures import Gallery
 from pollux.trees.contrasts import Contrasts, of_sources

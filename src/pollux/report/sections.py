@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pollux.errors import counted
 from pollux.report.comparison import Comparison, MovedColumn
 from pollux.report.findings import CERTAIN, Classes, Findings, Summary
-from pollux.report.markup import coordinate, counted, decimal, integer, outline, shortened
+from pollux.report.markup import coordinate, decimal, integer, outline, shortened
 from pollux.report.overview import share_in_words
 from pollux.report.pictures import Gallery
 from pollux.trees.explanation import Branch

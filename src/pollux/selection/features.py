@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pollux.clustering import GeminiClustering
-from pollux.data.encoding import TableEncoding
+from pollux.data.encoding import Encoding, TableEncoding
 from pollux.data.rows import Rows
 from pollux.data.samples import validate_samples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
@@ -30,6 +30,7 @@ from pollux.objectives.gradients import value_and_gradient
 from pollux.progress import Stage, show_progress
 from pollux.recipes import DataKind
 from pollux.report.canvas import GRID, QUIET, TITLE, clean_axes, new_figure
+from pollux.selection.result import align
 from pollux.spec import Spec
 from pollux.threads import DrawFrom, threads_for
 
@@ -122,25 +123,18 @@ class FeaturePath:
 
     def __str__(self) -> str:
         scored = self.chosen.adjusted_rand_index is not None
-        header = ["columns", "penalty", "objective", "kept", "clusters", *(["ARI"] if scored else []), "leaves next"]
-        rows = [header]
+        rows = [["columns", "penalty", "objective", "kept", "clusters", *(["ARI"] if scored else [])]]
+        leaving = ["leaves next"]
         for step, after in zip(self.steps, [*self.steps[1:], None], strict=True):
             gone = [] if after is None else [self.names[at] for at in step.columns if at not in after.columns]
-            shown = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+            leaving.append(", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else ""))
             ari = [f"{step.adjusted_rand_index:.3f}"] if step.adjusted_rand_index is not None else []
             share = f"{step.objective / self.steps[0].objective:.1%}"
             cells = [str(len(step.columns)), f"{step.penalty:.3g}", f"{step.objective:.4g}", share]
-            rows.append([*cells, str(step.n_clusters), *ari, shown])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if at < len(row) - 1 else cell
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+            rows.append([*cells, str(step.n_clusters), *ari])
         marks = ["  ", *("→ " if step is self.chosen else "  " for step in self.steps)]
-        table = [(mark + line).rstrip() for mark, line in zip(marks, lines, strict=True)]
+        parts = zip(marks, align(rows), leaving, strict=True)
+        table = [f"{mark}{line}  {shown}".rstrip() for mark, line, shown in parts]
         kept = self.chosen.objective / self.steps[0].objective
         few = f"{len(self.selected)} of {len(self.steps[0].columns)} columns keep {kept:.1%} of the objective: "
         lines = [*table, few + ", ".join(self.selected_names) + "."]
@@ -638,14 +632,19 @@ def _units_of(clustering: GeminiClustering, X: Any) -> tuple[list[str], list[Uni
         )
     given = getattr(X, "column_names", None) or getattr(X, "columns", None)
     names = [f"x{at}" for at in range(fitted.shape[0])] if given is None else list(map(str, given))
-    if not isinstance(fitted.encoding, TableEncoding):
-        return names, [Unit((at,), (at,)) for at in range(fitted.shape[0])]
+    return names, units_of(fitted.encoding, names, fitted.shape[0])
+
+
+def units_of(encoding: Encoding | None, names: Sequence[str], n_features: int) -> list[Unit]:
+    """Each column as a unit of its own: the features that a table's encoding makes of it, or itself."""
+    if not isinstance(encoding, TableEncoding):
+        return [Unit((at,), (at,)) for at in range(n_features)]
     units, first = [], 0
-    for column in fitted.encoding.columns:
+    for column in encoding.columns:
         width = len(column.feature_names)
         units.append(Unit((names.index(column.name),), tuple(range(first, first + width))))
         first += width
-    return names, units
+    return units
 
 
 def _join_groups(groups: Any, units: Sequence[Unit], names: Sequence[str]) -> list[Unit]:

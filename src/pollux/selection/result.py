@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -135,11 +135,7 @@ class Selection:
         number = None if self.grade == "none" else self.n_clusters
         chosen = ["  ←" if candidate.n_clusters == number else "" for candidate in self.candidates]
         header, rows = self._cells()
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]
-        ]
-        table = [line + mark for line, mark in zip(lines, ["", *chosen], strict=True)]
+        table = [line + mark for line, mark in zip(align([header, *rows]), ["", *chosen], strict=True)]
         return "\n".join([*table, self.surplus(), *self.sampled(), self.reason])
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
@@ -179,13 +175,7 @@ class Selection:
 
     def as_csv(self) -> str:
         """The metrics of the candidates as CSV text, one line each."""
-        text = io.StringIO()
-        every = [asdict(candidate) for candidate in self.candidates]
-        names = [name for name in every[0] if any(one[name] is not None for one in every)]
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([one[name] for name in names] for one in every)
-        return text.getvalue()
+        return to_csv([asdict(candidate) for candidate in self.candidates])
 
     def as_markdown(self) -> str:
         """The table and the answer as Markdown."""
@@ -346,6 +336,22 @@ def _advise(best: Candidate) -> str:
         f"Columns of noise hide clusters: {columns}, or look at {best.n_clusters} clusters all the same, as a way to "
         f"part the rows rather than as kinds that are there ({option('n_clusters', best.n_clusters)})."
     )
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of the same fields as CSV text, without fields that are None in all of them."""
+    text = io.StringIO()
+    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([row[name] for name in names] for row in rows)
+    return text.getvalue()
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows of a table as lines, each column aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def _markdown(cells: Sequence[Any]) -> str:

@@ -117,6 +117,20 @@ def opposites(features: Sequence[Feature]) -> dict[int, str]:
     return found
 
 
+def mark_shares(values: Array, features: tuple[Feature, ...]) -> tuple[Feature, ...]:
+    """The features of columns (n, p); those that only hold zeros and ones get the value that a one stands for."""
+    marked = []
+    for feature, column in zip(features, values.T, strict=True):
+        known = column[~np.isnan(column)]
+        if not feature.value and not feature.is_date and {*np.unique(known[:100])} <= {0.0, 1.0}:
+            found = np.unique(known)
+            if len(found) == 2 and set(found) == {0.0, 1.0}:
+                source, _, value = feature.name.partition("=")
+                feature = Feature(source, value or "1")
+        marked.append(feature)
+    return tuple(marked)
+
+
 def describe_clusters(
     contrasts: Contrasts, values: Array, features: Sequence[Feature], clusters: Sequence[int]
 ) -> dict[int, str]:

@@ -27,12 +27,13 @@ from pollux.trees.contrasts import (
     clusters_of_few_rows,
     compare_clusters,
     describe_clusters,
+    mark_shares,
     move_together,
     of_sources,
     opposites,
     restated_column,
 )
-from pollux.trees.words import as_date, mark_shares
+from pollux.trees.words import as_date
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -234,8 +235,12 @@ def explain(clustering: Any, X: Any, feature_names: Sequence[str] | None = None)
 
 def named_clusters(clustering: Any) -> dict[int, str]:
     """The names that clusters were given in the fit, if any."""
-    last = clustering[-1] if isinstance(clustering, Pipeline) else clustering
-    return dict(enumerate(getattr(getattr(last, "fitted_", None), "cluster_names", ())))
+    return dict(enumerate(getattr(getattr(_last_step(clustering), "fitted_", None), "cluster_names", ())))
+
+
+def _last_step(clustering: Any) -> Any:
+    """The clustering itself; of a pipeline, its last step."""
+    return clustering[-1] if isinstance(clustering, Pipeline) else clustering
 
 
 @clusters_of_few_rows()
@@ -258,10 +263,7 @@ def explain_labels(
     if not len(clusters):
         raise InputError("There is nothing to explain: no row is in a cluster.")
     features = mark_shares(values, features)
-    if contrasts is None:
-        K = int(clusters[-1]) + 1
-        # Rows without a cluster count among the others.
-        contrasts = compare_clusters(values, np.where(labels < 0, K, labels), K + 1)
+    contrasts = _contrasts(values, labels) if contrasts is None else contrasts
     texts = describe_clusters(contrasts, values, features, clusters.tolist()) if len(clusters) > 1 else {}
     counts = {int(cluster): int((labels == cluster).sum()) for cluster in clusters}
     sizes = counts | {k: size for k, size in (sizes or {}).items() if k in counts}
@@ -334,11 +336,12 @@ def name_clusters(labels: Labels, columns: Array, features: Features) -> dict[in
     columns = np.hstack([columns[:, kept], *(columns[:, own].mean(1, keepdims=True) for own in families.values())])
     features = (*(features[at] for at in kept), *map(Feature, families))
     makers: dict[int, Callable[..., str]] = {}
+    scaled = _contrasts(columns, labels).scaled
     for cluster in clusters:
         inside = labels == cluster
         rule = _find_rule(columns, inside)
-        is_accurate = _f1(_holds(rule, columns), inside) >= _ACCURATE
-        makers[int(cluster)] = partial(_name, rule, columns, inside, features, is_accurate=is_accurate, is_wide=is_wide)
+        how = {"is_accurate": _f1(_holds(rule, columns), inside) >= _ACCURATE, "is_wide": is_wide}
+        makers[int(cluster)] = partial(_name, rule, columns, inside, features, scaled[cluster], **how)
     # Clusters whose names are equal in words such as medium get names with numbers.
     plain = {cluster: make(taken=set()) for cluster, make in makers.items()}
     times = Counter(plain.values())
@@ -379,21 +382,20 @@ def _columns_apart(columns: Array, labels: Labels, clusters: Labels, most: int) 
     """The indices of at most ``most`` columns that differ most between clusters, in order."""
     if columns.shape[1] <= most:
         return np.arange(columns.shape[1])
-    apart = np.max([np.abs(_contrast(columns, labels == cluster)) for cluster in clusters], axis=0)
+    apart = np.abs(_contrasts(columns, labels).scaled[clusters]).max(0)
     return np.sort(np.argsort(-apart, kind="stable")[:most])
+
+
+def _contrasts(columns: Array, labels: Labels) -> Contrasts:
+    """Contrasts of the clusters; rows without one count among the others."""
+    K = int(labels.max(initial=-1)) + 1
+    return compare_clusters(columns, np.where(labels < 0, K, labels), K + 1)
 
 
 def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
     """The cluster of each of n rows."""
-    own = getattr(clustering, "labels_", None) if not isinstance(clustering, Pipeline) else None
-    if hasattr(clustering, "predict"):
-        found = clustering.predict(X)
-    elif own is not None:
-        found = own
-    elif isinstance(clustering, Pipeline):
-        found = clustering[-1].labels_
-    else:
-        found = np.asarray(clustering)
+    last = _last_step(clustering)
+    found = clustering.predict(X) if hasattr(clustering, "predict") else getattr(last, "labels_", last)
     labels = np.asarray(found)
     if labels.ndim != 1 or len(labels) != n or labels.dtype.kind not in "iu":
         raise InputError(
@@ -605,17 +607,6 @@ def _branches(tree: DecisionTreeClassifier, columns: Array, features: Features, 
     return tuple(found)
 
 
-def _contrast(columns: Array, inside: NDArray[np.bool_]) -> Array:
-    """(mean of the rows inside − mean of the others) / standard deviation, for each column (p,)."""
-    known = ~np.isnan(columns)
-    count = np.maximum(known.sum(0), 1)
-    values = np.where(known, columns - np.where(known, columns, 0.0).sum(0) / count, 0.0)
-    spread = np.sqrt((values**2).sum(0) / count)
-    means = [values[part].sum(0) / np.maximum(known[part].sum(0), 1) for part in (inside, ~inside)]
-    contrast: Array = np.where(spread > 0, (means[0] - means[1]) / np.where(spread > 0, spread, 1), 0)
-    return contrast
-
-
 def _in_numbers(condition: Condition, values: Array, feature: Feature) -> str:
     """The range of a condition on values (n,) as text: "year 1972 to 1982"; both ends are values if all are whole."""
     low, high = condition.low, condition.high
@@ -691,6 +682,7 @@ def _name(
     columns: Array,
     inside: NDArray[np.bool_],
     features: Features,
+    contrast: Array,
     taken: set[str],
     is_accurate: bool,
     is_wide: bool,
@@ -747,7 +739,7 @@ def _name(
         words.append(said if is_usual else mostly)
     if words and ", ".join(words) not in taken:
         return ", ".join(words)
-    contrast, opposite = _contrast(columns, inside), opposites(features)
+    opposite = opposites(features)
     for at in np.argsort(-np.abs(contrast), kind="stable"):
         feature, size = features[at], contrast[at]
         # Each column is mentioned once.

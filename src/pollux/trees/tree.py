@@ -155,14 +155,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.encoding_ = encoding
         X, seen = self._read(X if table is None else table)
         limits = replace(limits, max_features=self._count_features(X.shape[1]))
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
-        selected = weight > 0
         seed = check_random_state(0 if self.random_state is None else self.random_state).randint(2**31)
-        features = self._features(seen, weight, affinity, seed)
-        weight = weight[selected]
-        features -= weight @ features / weight.sum()
+        selected, weight, features = self._centred_features(seen, sample_weight, affinity, seed)
         growth = Growth(X[selected], features, weight, limits, np.random.default_rng(seed))
         nodes = growth.grow()
         order = np.argsort(-growth.sizes, kind="stable")
@@ -204,6 +198,19 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(given, float) and 0 < given <= 1:
             return max(1, int(given * d))
         raise ValueError(f"max_features is a number or a share of columns, 'sqrt', 'log2' or None; not {given!r}.")
+
+    def _centred_features(
+        self, X: Array, sample_weight: Any, affinity: Any, seed: int
+    ) -> tuple[NDArray[np.bool_], Array, Array]:
+        """The samples of positive weight (n,), their weights (m,), and their features (m, r) of mean zero."""
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
+        selected = weight > 0
+        features = self._features(X, weight, affinity, seed)
+        weight = weight[selected]
+        features -= weight @ features / weight.sum()
+        return selected, weight, features
 
     def _features(self, X: Array, weight: Array, affinity: Any, seed: int) -> Array:
         """Features (m, r) whose products are the kernel, for the m samples of positive weight."""
@@ -270,13 +277,8 @@ class GeminiTree(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, affinity: Any = None) -> float:
         """The objective of the clusters of X, in features of mean zero; higher is better."""
         X, seen = self._validate(X)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("Sample weights must contain at least one non-zero number: all are zero.")
-        features = self._features(seen, weight, affinity, 0)
-        X, weight = X[weight > 0], weight[weight > 0]
-        features -= weight @ features / weight.sum()
-        members = (self.nodes_.cluster[self.nodes_.apply(X)] == np.arange(self.n_clusters_)[:, None]) * weight
+        selected, weight, features = self._centred_features(seen, sample_weight, affinity, 0)
+        members = (self.nodes_.cluster[self.nodes_.apply(X[selected])] == np.arange(self.n_clusters_)[:, None]) * weight
         size = members.sum(1)
         sums = members @ features
         return float((np.einsum("ij,ij->i", sums, sums)[size > 0] / size[size > 0]).sum())

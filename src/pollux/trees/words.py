@@ -6,9 +6,6 @@ import datetime
 import math
 import re
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pollux.data.encoding import Feature
 
 _YEARS = re.compile(r"(^|[\W_])(year|yr|jahr|ann[eé]e|a[nñ]o|born|founded|since)s?([\W_]|$)|[a-z]Year$", re.IGNORECASE)
@@ -81,17 +78,3 @@ def write_value(value: float, feature: Feature, extent: float | None = None) -> 
 def counts_years(feature: Feature) -> bool:
     """Whether numbers of a feature are years, judged by its name."""
     return _YEARS.search(feature.name) is not None
-
-
-def mark_shares(values: NDArray[np.float64], features: tuple[Feature, ...]) -> tuple[Feature, ...]:
-    """The features of columns (n, p); those that only hold zeros and ones get the value that a one stands for."""
-    marked = []
-    for feature, column in zip(features, values.T, strict=True):
-        known = column[~np.isnan(column)]
-        if not feature.value and not feature.is_date and {*np.unique(known[:100])} <= {0.0, 1.0}:
-            found = np.unique(known)
-            if len(found) == 2 and set(found) == {0.0, 1.0}:
-                source, _, value = feature.name.partition("=")
-                feature = Feature(source, value or "1")
-        marked.append(feature)
-    return tuple(marked)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from pollux.errors import InputError
 from pollux.geometry import Geometry, resolve
@@ -29,7 +28,7 @@ from pollux.lab.paper.comparisons import (
     draw_curves,
     epochs_of,
 )
-from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_in_stages, score
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_in_stages, score_kmeans
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
 from pollux.models import lenet5, resnet18
@@ -114,8 +113,7 @@ def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, 
         rows = [part.reshape(len(part), -1) for part in (train, test)]
         if encoder is not None:
             rows = [part.numpy() for part in features(encoder)]
-        kmeans = KMeans(10, n_init=10, random_state=seed).fit(rows[0])
-        return {**score(classes, kmeans.predict(rows[1])), "objective": -float(kmeans.inertia_), **of_encoder}
+        return {**score_kmeans(rows[0], rows[1], classes, 10, seed), **of_encoder}
     train, test, classes = pictures()
     needs: Kind = "distance" if settings["objective"].startswith("wasserstein") else "kernel"
     options: dict[str, Any] = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pollux.app.console import counted
-from pollux.lab.charts import family_colour, set_grid, set_title
+from pollux.errors import counted
+from pollux.lab.charts import add_shared_legend, family_colour, set_grid, set_title
 from pollux.lab.records import Record
 from pollux.lab.results import NOT_RUN, NOTHING, Cell, Table, typeset, with_sign
 from pollux.report.canvas import INK, QUIET, colours, new_figure
@@ -239,10 +239,7 @@ def _bars(table: ComparisonTable) -> Figure | None:
     panels[0].set_yticks(range(len(table.rows)), [row.name for row in table.rows], color=INK)
     panels[0].invert_yaxis()
     # In the order of the bars.
-    handles = {label: handle for ax in panels for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    style = {"frameon": False, "fontsize": 9, "labelcolor": INK, "ncols": 2}
-    names = [name for name in ("published", "measured") if name in handles]
-    figure.legend([handles[name] for name in names], names, loc="outside lower right", **style)
+    add_shared_legend(figure, panels, ("published", "measured"), loc="outside lower right", ncols=2)
     measured = [row.cells[at].measured for row in table.rows for at in columns]
     whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
     figure.set_label(f"{table.title}: published and measured.{whiskers}")
@@ -277,9 +274,6 @@ def draw_curves(
         ax.set_xticks([], minor=True)
     axes[0].set_ylabel("ARI", color=QUIET)
     axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
-    handles = {label: line for ax in axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    names = [name for name in objectives.values() if name in handles]
-    legend: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK, "loc": "outside right upper"}
-    figure.legend([handles[name] for name in names], names, **legend)
+    add_shared_legend(figure, axes, objectives.values(), loc="outside right upper")
     figure.set_label(f"ARI on the test images while a model is trained; the paper trains for {whole} epochs.")
     return {"curves": figure}

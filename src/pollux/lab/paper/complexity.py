@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pollux.lab.charts import family_colour, mark_not_run, set_grid, set_title
+from pollux.lab.charts import add_shared_legend, family_colour, mark_not_run, set_grid, set_title
 from pollux.lab.grid import RunContext
 from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, estimate
 from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol
 from pollux.lab.records import Record, Settings
 from pollux.objectives import Gemini
-from pollux.report.canvas import INK, QUIET, new_figure
+from pollux.report.canvas import QUIET, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,8 +116,7 @@ def draw_complexity(records: Sequence[Record], folder: Path) -> dict[str, Figure
         ax.set_xticks(numbers)
         ax.grid(which="minor", visible=False)
     panels[0].set_ylabel("seconds for value and gradient", color=QUIET)
-    lines = next((ax for ax in panels if ax.lines), panels[0]).get_legend_handles_labels()
-    figure.legend(*lines, loc="outside right center", frameon=False, fontsize=9, labelcolor=INK)
+    add_shared_legend(figure, panels, loc="outside right center")
     figure.set_label(
         "Median time of the value and the gradient of each GEMINI as the number of clusters grows. Solid lines are "
         "one-vs-all, dashed ones one-vs-one."

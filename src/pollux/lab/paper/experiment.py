@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.cluster import KMeans
 
 from pollux.clustering import GeminiClustering
 from pollux.lab.grid import RunContext
@@ -176,6 +177,12 @@ def score(classes: ArrayLike, labels: ArrayLike) -> dict[str, Any]:
     """Return all scores of labels (n,) against classes (n,), and the number of clusters in use."""
     scores: dict[str, Any] = {name: round(metric(classes, labels), 6) for name, metric in LABEL_METRICS.items()}
     return {**scores, "clusters": len(np.unique(np.asarray(labels)))}
+
+
+def score_kmeans(X: Any, unseen: Any, classes: ArrayLike, n_clusters: int, seed: int) -> dict[str, Any]:
+    """Return the scores of k-means, fitted to X, on unseen rows with known classes."""
+    kmeans = KMeans(n_clusters, n_init=10, random_state=seed).fit(X)
+    return {**score(classes, kmeans.predict(unseen)), "objective": -float(kmeans.inertia_)}
 
 
 def score_clustering(clustering: GeminiClustering, X: Any, classes: ArrayLike) -> Mapping[str, Any]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from torch.nn import functional
 
-from pollux.lab.charts import family_colour, mark_not_run, set_grid, set_title
+from pollux.lab.charts import add_shared_legend, family_colour, mark_not_run, set_grid, set_title
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import RunContext
 from pollux.lab.paper.comparisons import (
@@ -27,10 +26,10 @@ from pollux.lab.paper.comparisons import (
     epochs_of,
     estimate,
 )
-from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, clips, fit_in_stages, score
+from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, clips, fit_in_stages, score_kmeans
 from pollux.lab.records import Record, Settings
 from pollux.models import lenet5
-from pollux.report.canvas import INK, QUIET, new_figure
+from pollux.report.canvas import QUIET, new_figure
 from pollux.spec import MLP
 
 if TYPE_CHECKING:
@@ -61,11 +60,10 @@ PAPERS_LENET = functools.partial(lenet5, activation="tanh", pooling="average")
 
 
 class Pictures(NamedTuple):
-    """Training and test images, scaled to [−1, 1], and their classes."""
+    """Training and test images, scaled to [−1, 1], and the classes of the latter."""
 
     train: NDArray[np.float32]
     test: NDArray[np.float32]
-    train_classes: NDArray[np.int64]
     test_classes: NDArray[np.int64]
 
 
@@ -81,15 +79,14 @@ def pictures(model: str, network: str | None = None) -> Pictures:
         parts = [np.pad(part, ((0, 0), (2, 2), (2, 2)), constant_values=-1)[:, None] for part in parts]
     else:
         parts = [part.reshape(len(part), -1) for part in parts]
-    return Pictures(parts[0], parts[1], images.y_train, images.y_test)
+    return Pictures(parts[0], parts[1], images.y_test)
 
 
 def measure(settings: Settings, seed: int, context: RunContext) -> Mapping[str, Any]:
     """Train on the 60,000 images, score on the 10,000 others."""
     if settings.get("baseline") == "kmeans":
         data = pictures("mlp")
-        kmeans = KMeans(settings["clusters"], n_init=10, random_state=seed).fit(data.train)
-        return {**score(data.test_classes, kmeans.predict(data.test)), "objective": -float(kmeans.inertia_)}
+        return score_kmeans(data.train, data.test, data.test_classes, settings["clusters"], seed)
     network = settings.get("network")
     data = pictures(settings["model"], network)
     model = MLP(hidden=(1200,)) if settings["model"] == "mlp" else settings["model"]
@@ -274,9 +271,7 @@ def draw_selection(records: Sequence[Record], folder: Path) -> dict[str, Figure]
     panels[0].set(xlim=(0, ASKED + 1))
     panels[0].set_ylim(bottom=min(0.0, panels[0].get_ylim()[0]))
     panels[0].set_ylabel("ARI", color=QUIET)
-    dots = next((ax for ax in panels if ax.collections), panels[0]).get_legend_handles_labels()
-    legend: dict[str, Any] = {"ncols": 2, "frameon": False, "fontsize": 9, "labelcolor": INK, "scatteryoffsets": [0.5]}
-    figure.legend(*dots, loc="outside lower right", **legend)
+    add_shared_legend(figure, panels, loc="outside lower right", ncols=2, scatteryoffsets=[0.5])
     figure.set_label("ARI of each run on the test images of MNIST against the clusters that it uses.")
     return {"clusters": figure}
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pollux.app.console import counted
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError, counted, did_you_mean
 from pollux.lab import records
 from pollux.lab.datasets import load_images
 from pollux.lab.grid import (

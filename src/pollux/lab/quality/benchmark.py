@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError
+from pollux.errors import InputError, counted
 from pollux.lab import records
 from pollux.lab.grid import Failure, Limits, RunContext, Task, cores, memory_each, record_of, run_grid, threads_each
 from pollux.lab.progress import progress_display
@@ -25,7 +25,6 @@ from pollux.lab.quality.peers import METHODS, Method, choose_methods, densify, f
 from pollux.lab.records import Record, Run
 from pollux.lab.results import Report, check_records, duration, publish, results_folder, with_figures
 from pollux.metrics import adjusted_rand_index, normalised_mutual_information
-from pollux.report.markup import counted
 
 NAME = "quality"
 TITLE = "Quality of clusterings, side by side"
