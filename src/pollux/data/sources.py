@@ -90,7 +90,7 @@ class Part:
         if name in self.beside:
             return self.beside[name]
         if name in self.names:
-            return np.asarray(self.rows.column(name).to_numpy())
+            return np.asarray(plain(self.rows.column(name)))
         if not self.names:
             raise InputError(
                 f"There is no column {name!r}: an array alone has none. Put others beside it, in an .npz file."
