@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from pollux.data.arrow import CODE, kind_of, quoted
+from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns, check_room, deduplicate_names, room_bytes
-from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
+from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS, has_codes
 from pollux.data.table_files import (
     OPEN_QUOTE,
     IndexedBatches,
@@ -114,11 +114,9 @@ class CsvFile(TableFile):
         ]
         text: Any = self.text(candidates) if candidates else None
         # One check of all text columns together rules out codes in most files.
-        if not candidates or not _has_codes(
-            pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])
-        ):
+        if not candidates or not has_codes(pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])):
             return table
-        codes = {name: text.column(name) for name in candidates if _has_codes(text.column(name))}
+        codes = {name: text.column(name) for name in candidates if has_codes(text.column(name))}
         return replace_columns(table, codes)
 
     def text(self, names: Sequence[str]) -> Any:
@@ -293,8 +291,8 @@ class _Guess:
             return
         self._values = True
         if self._possible:
-            self._codes = self._codes or _has_codes(text)
-            self._long_codes = self._long_codes or (self._codes and _has_codes(text, r"\d{19,}"))
+            self._codes = self._codes or has_codes(text)
+            self._long_codes = self._long_codes or (self._codes and has_codes(text, r"\d{19,}"))
             trimmed = pc.utf8_trim_whitespace(text)
             self._possible = [type_ for type_ in self._possible if self._can_be(trimmed, type_)]
 
@@ -317,10 +315,6 @@ class _Guess:
         found = self._possible[0] if self._possible else pa.string()
         is_code = {pa.int64(): self._codes, pa.float64(): self._long_codes}
         return pa.string() if is_code.get(found) else found
-
-
-def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
-    return bool(pc.any(pc.match_substring_regex(text, f"^({pattern})$")).as_py())
 
 
 @dataclass(frozen=True)

@@ -347,7 +347,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
                 raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
         found = pc.index_in(text, value_set=pa.array(self.values, pa.string()))
-        return np.asarray(found.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        return np.asarray(found.cast(pa.float64()), dtype=np.float64)
 
 
 class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):

@@ -664,9 +664,9 @@ class Different:
         unique = pa.compute.unique(some)
         # A hash that is the same in every process.
         if pa.types.is_integer(some.type):
-            hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
+            hashes = np.asarray(unique).astype(np.int64).view(np.uint64)
         elif kind_of(some.type) == "number":
-            hashes = np.asarray(unique.cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.uint64)
+            hashes = np.asarray(unique.cast(pa.float64())).view(np.uint64)
         elif len(unique) < len(some) - self._most_alike:
             hashes = np.empty(0, dtype=np.uint64)
         else:
