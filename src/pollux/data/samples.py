@@ -25,7 +25,7 @@ from pollux.data.encoding import Encoding, TableEncoding, UnseenWarning, say_emp
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
-from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
+from pollux.data.streams import FileChunks, Stream, encode_stream, open_blocks, open_stream
 from pollux.data.survey import (
     Choices,
     TableSurvey,
@@ -246,9 +246,7 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
         is_plain = not any(is_missing(column).any() for table in tables for column in table.columns)
     if is_plain:
         return Stream(FileChunks(blocks, dtype=dtype), None, WINDOW_BYTES, str(blocks.path))
-    encoding, lengths = learn_encoding(blocks, choices)
-    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
-    return Stream(chunks, encoding, WINDOW_BYTES, str(blocks.path))
+    return encode_stream(blocks, choices, dtype, str(blocks.path))
 
 
 def table_to_encode(X: Any) -> Any:

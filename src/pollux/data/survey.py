@@ -298,8 +298,7 @@ def survey_blocks(
     for block in track(numbers, "looking at columns, part"):
         rows = blocks.read_block(int(block), names)
         if complete is not None:
-            mask = complete.complete(rows)
-            rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
+            rows = complete.select_rows(rows)
         survey.add(rows, int(starts[block]))
         seen[block] = rows.shape[0]
     return survey, seen
