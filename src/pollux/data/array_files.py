@@ -252,11 +252,14 @@ class ImageFolder(Source):
         )
 
     def _load_all(self, files: Sequence[Path], shape: tuple[int, ...] | None) -> dict[int, NDArray[np.uint8]]:
-        """The images that can be read, by their positions among the files."""
+        """The images that can be read, by their positions among the files: bytes (C, H, W).
+
+        They have the given shape; without one they are scaled to ``size``, or unchanged.
+        """
         found: dict[int, NDArray[np.uint8]] = {}
         for place, file in enumerate(files):
             try:
-                found[place] = self._load(file, shape)
+                found[place] = self._open(file, lambda image: self._as_array(image, shape))
             except InputError:
                 if self.strict:
                     raise
@@ -307,11 +310,6 @@ class ImageFolder(Source):
             "folder": np.array([name.parent.as_posix() for name in names]),
         }
         return Part(np.stack(arrays), first, beside)
-
-    def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-        """An image (C, H, W) of bytes: in the given shape, or else unchanged, or scaled to ``size``."""
-        array: NDArray[np.uint8] = self._open(file, lambda image: self._as_array(image, shape))
-        return array
 
     def _open(self, file: Path, look: Callable[[Any], Any]) -> Any:
         """The result of ``look`` on an open image; an InputError if the file is not an image."""

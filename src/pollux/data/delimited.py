@@ -22,7 +22,6 @@ from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEn
 from pollux.data.sources import COMPRESSED, check_columns, check_room, deduplicate_names, room_bytes
 from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS, has_codes
 from pollux.data.table_files import (
-    OPEN_QUOTE,
     IndexedBatches,
     TableFile,
     copy_batches,
@@ -33,6 +32,7 @@ from pollux.data.table_files import (
 from pollux.errors import InputError, option
 
 DELIMITERS = ",;\t|"
+OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
 
 _BLOCK_BYTES = 4_000_000
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
@@ -221,22 +221,44 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """As ``in_words``; for a row of too few or too many values, the message says its line."""
-        with in_words(self.path, self.names):
+        """As ``in_words``, with the reasons of pyarrow about text."""
+        with in_words(self.path):
             try:
                 yield
             except pa.ArrowInvalid as error:
-                found = self._uneven_line() if re.search(r"Expected \d+ columns", str(error)) else None
-                if found is None:
-                    raise
-                line, count = found
-                values = f"{count:,} value{'' if count == 1 else 's'}"
-                open_quote = f" {OPEN_QUOTE}" if '"' in str(error) else ""
-                raise InputError(
-                    f"{self.path} cannot be read: line {line:,} has {values}, and {len(self.names):,} are expected, as "
-                    f"in the first line. Correct the line. If another character stands between values, name it: "
-                    f"{option('delimiter')}. If the line ends within a text, put the text in quotes.{open_quote}"
-                ) from error
+                raise InputError(f"{self.path} cannot be read: {self._explain(str(error))}") from error
+
+    def _explain(self, reason: str) -> str:
+        """The reason of pyarrow in our words: columns by name instead of by number, and lines with the wrong values."""
+
+        def name_column(match: re.Match[str]) -> str:
+            index = int(match[1])
+            return f"column {self.names[index]!r}" if index < len(self.names) else match[0]
+
+        reason = re.sub(r"CSV column #(\d+)", name_column, reason)
+        wrong = re.search(
+            r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
+        )
+        if wrong:
+            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
+            where = f" in line {wrong[2]}" if wrong[2] else ""
+            reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
+        if "straddl" in reason:
+            reason = f"a row is longer than 4 MB. {OPEN_QUOTE} If a text is so long, leave out its column."
+        if not re.search(r"Expected \d+ columns", reason):
+            return reason
+        advice = (
+            f"If another character stands between values, name it: {option('delimiter')}. If the line ends within a "
+            "text, put the text in quotes."
+        )
+        advice += f" {OPEN_QUOTE}" if '"' in reason else ""
+        found = self._uneven_line()
+        if found is None:
+            return f"{reason}. ({advice})"
+        line, count = found
+        values = f"{count:,} value{'' if count == 1 else 's'}"
+        expected = f"{len(self.names):,} are expected, as in the first line"
+        return f"line {line:,} has {values}, and {expected}. Correct the line. {advice}"
 
     def _uneven_line(self) -> tuple[int, int] | None:
         """The line in which the first row of too few or too many values ends, and the number of its values."""
