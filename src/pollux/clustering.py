@@ -31,7 +31,6 @@ from pollux.data.samples import (
     as_several,
     draw_samples,
     draw_training_samples,
-    has_several_inputs,
     load_several,
     open_samples,
     recognise_samples,
@@ -493,7 +492,7 @@ class GeminiClustering(
 
     def _select(self, samples: Samples, kind: DataKind, run: Session, *, has_affinity: bool) -> Any:
         """Select the number of clusters on a subsample; with several processes, the first one decides."""
-        if has_affinity or has_several_inputs(samples):
+        if has_affinity or samples.has_several_inputs:
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
         # Imported by name, because pollux.selection depends on this module.
         search = importlib.import_module("pollux.selection.search")
@@ -791,7 +790,7 @@ class GeminiClustering(
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,
         )
-        if has_several_inputs(samples):
+        if samples.has_several_inputs:
             spec.check_several_inputs(has_affinity)
         return samples
 

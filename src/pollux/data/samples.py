@@ -70,6 +70,10 @@ class ArraySamples:
         return tuple(self.X.shape[1:])
 
     @property
+    def has_several_inputs(self) -> bool:
+        return isinstance(self.X, Several)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         stored: np.dtype[Any] = self.X.dtype
         return stored
@@ -321,7 +325,7 @@ def recognise_samples(samples: Samples) -> DataKind:
     """The kind of data, which decides on "auto"."""
     n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
     n = len(samples) if isinstance(samples, Stream) else n
-    if has_several_inputs(samples):
+    if samples.has_several_inputs:
         return DataKind(None, n, not isinstance(samples, ArraySamples))
 
     def sample(most: int) -> Any:
@@ -330,14 +334,6 @@ def recognise_samples(samples: Samples) -> DataKind:
     may_be_embedded = not isinstance(samples, Loader)
     recipe = recognise_rows(n, samples.shape, samples.encoding, sample, may_be_embedded=may_be_embedded)
     return DataKind(recipe, n, not isinstance(samples, ArraySamples))
-
-
-def has_several_inputs(samples: Samples) -> bool:
-    return (
-        isinstance(samples.X, Several)
-        if isinstance(samples, ArraySamples)
-        else (isinstance(samples, Loader) and samples.has_several_inputs)
-    )
 
 
 def threads_for_samples(samples: Samples) -> AbstractContextManager[Any]:

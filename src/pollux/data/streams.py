@@ -36,6 +36,8 @@ _ITEMS_OF_CHUNK = 1_024
 class Stream:
     """Samples that are read in chunks, about ``window_bytes`` of them at a time, and never all in memory."""
 
+    has_several_inputs = False
+
     def __init__(self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str) -> None:
         self.chunks, self.encoding, self.window_bytes, self.name = chunks, encoding, window_bytes, name
         self.shape, self.dtype = chunks.shape, chunks.dtype

@@ -532,6 +532,7 @@ class TableSurvey(Survey):
         scaling, missing = self.choices.scaling, self.choices.missing
         plans: dict[str, Plan] = {}
         found: dict[str, Decision] = {}
+        lacking: dict[str, int] = {}
         matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
         vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
         beside = {*self.choices.beside, *self._beside_vectors()}
@@ -544,7 +545,8 @@ class TableSurvey(Survey):
                     instead = advised("", f" ({option('use', name)} takes it too)")
                     raise LeaveOutError(f"it stands beside vectors{instead}")
                 plans[name] = plan
-                count = column.missing + plan.strange
+                if count := column.missing + plan.strange:
+                    lacking[name] = count
                 gaps = f"{count:,} gap{'' if count == 1 else 's'} filled" if count and missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
                 found[name] = Decision(name, KIND_NAMES[type(plan.column)], True, reason)
@@ -560,8 +562,6 @@ class TableSurvey(Survey):
             reasons = [f"{each.name!r}: {each.reason}" for each in found.values()]
             more = f"; and {len(reasons) - 8:,} more" if len(reasons) > 8 else ""
             raise NoColumnError(f"No column is left to cluster by. {'; '.join(reasons[:8])}{more}")
-        lacking = {name: self._columns[name].missing + plan.strange for name, plan in plans.items()}
-        lacking = {name: count for name, count in lacking.items() if count}
         if missing == "error" and lacking:
             raise InputError(describe_missing(lacking, self.rows))
         scaled = {name: plan for name, plan in plans.items() if plan.moments is not None}
