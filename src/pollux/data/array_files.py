@@ -362,8 +362,7 @@ def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
         raise InputError(f"The model was trained on a table, but {path} holds arrays.")
     rows = at_once(ROWS_AT_ONCE, math.prod(whole.rows.shape[1:]))
     for first in range(0, len(whole), rows):
-        part = slice(first, first + rows)
-        yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
+        yield whole.between(first, first + rows)
 
 
 def _read_numbers(path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

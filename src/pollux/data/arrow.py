@@ -106,8 +106,7 @@ def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
     are; if ``widths`` gives their lengths, they are refused.
     """
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         table = table.flatten()
         twice = [name for name, times in Counter(table.column_names).items() if times > 1]
@@ -165,8 +164,7 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
 def as_text(values: Any) -> Any:
     """A column of an Arrow table as text; integers without a decimal point, whatever their type."""
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     values = plain(values)
     if not pa.types.is_floating(values.type):
         return values.cast(pa.string())
@@ -197,9 +195,8 @@ def plain(values: Any) -> Any:
 
 def plain_size(values: Any) -> int:
     """The bytes of text after :func:`plain` on a column that stores repeated text once; 0 for others."""
-    types = pyarrow_library().types
-    import pyarrow.compute as pc
-
+    pa = pyarrow_library()
+    pc, types = pa.compute, pa.types
     size = 0
     for chunk in getattr(values, "chunks", [values]):
         if types.is_string_view(chunk.type):
@@ -221,8 +218,9 @@ def is_missing(values: Any) -> NDArray[np.bool_]:
 
 
 def pyarrow_library() -> Any:
+    """pyarrow, with its compute functions."""
     try:
-        import pyarrow
+        import pyarrow.compute
     except ImportError as error:
         raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.") from error
     return pyarrow

@@ -342,15 +342,13 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
     def _positions(self, values: Any) -> NDArray[np.float64]:
         """The index (n,) of each value among those of the column; NaN if it is not one of them."""
         pa = pyarrow_library()
-        import pyarrow.compute as pc
-
         if self.boolean:
             try:
                 values = values.cast(pa.bool_())
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
-        found = pc.index_in(text, value_set=pa.array(self.values, pa.string()))
+        found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
         return np.asarray(found.cast(pa.float64()), dtype=np.float64)
 
 

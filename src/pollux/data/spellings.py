@@ -58,8 +58,7 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
     number, as in accounting. Percentages are not divided by 100: "45 %" is 45.
     """
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     parts = pc.extract_regex(_joined(values), _number_pattern(decimal))
 
     def part(name: str) -> Any:
@@ -95,15 +94,13 @@ def _number_pattern(decimal: str) -> str:
 
 def has_codes(values: Any, pattern: str = CODE.pattern) -> bool:
     """Whether a column of text has values such as 007, which are codes and not numbers."""
-    import pyarrow.compute as pc
-
+    pc = pyarrow_library().compute
     return bool(pc.any(pc.match_substring_regex(values, f"^({pattern})$")).as_py())
 
 
 def lack_digits(values: Any) -> bool:
     """Whether some value of a column of text has no digit, so that it is neither a number nor a time."""
-    import pyarrow.compute as pc
-
+    pc = pyarrow_library().compute
     return not bool(pc.all(pc.match_substring_regex(values, r"\d")).as_py())
 
 
@@ -130,8 +127,7 @@ def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:
 
 def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     text = _joined(text)
     pattern = rf"^\s*{pattern}\s*$"
     parts = pc.extract_regex(text, pattern)
