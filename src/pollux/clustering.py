@@ -31,7 +31,6 @@ from pollux.data.samples import (
     as_several,
     draw_samples,
     draw_training_samples,
-    has_several_inputs,
     load_several,
     open_samples,
     recognise_samples,
@@ -756,7 +755,7 @@ class GeminiClustering(
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,
         )
-        if has_several_inputs(samples):
+        if samples.has_several_inputs:
             spec.check_several_inputs(has_affinity)
         return samples
 
@@ -877,7 +876,7 @@ def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: An
         kind = kind._replace(recipe=None)
     selection, spec = None, spec.for_kind(kind, spec.n_clusters)
     if is_auto(spec.given["n_clusters"]):
-        if affinity is not None or has_several_inputs(samples):
+        if affinity is not None or samples.has_several_inputs:
             raise InputError('n_clusters="auto" looks at samples of a single input: here, say a number.')
         selection = _select_n_clusters(samples, spec, run)
         highest = -1 if known is None else int(read_known(known).max(initial=-1))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pollux.data.arrow import quoted
 from pollux.data.encoding import Category, Decision, Decisions, Encoding, TableEncoding, warn_of_class
 from pollux.data.rows import Rows, Several
-from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.errors import InputError
 from pollux.geometry import Geometry
@@ -322,7 +322,7 @@ class Fitted:
     @cached_property
     def _learned_from_some(self) -> tuple[Prototypes | None, Tensor | None]:
         """Prototypes and ranges of a subsample of the streamed samples, if these can still be read."""
-        if self.source is None or has_several_inputs(self.source):
+        if self.source is None or self.source.has_several_inputs:
             return None, None
         # The files may have been removed since.
         with contextlib.suppress(OSError, InputError):

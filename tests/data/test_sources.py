@@ -931,6 +931,12 @@ def test_texts_that_are_stored_once_and_used_often_are_counted(
             read(open_data(path))
 
 
+def test_missing_values_of_categories_stay_missing() -> None:
+    # pyarrow converts a missing category in chunks to the last category.
+    values = pa.chunked_array([pa.array(["x", "y", None]).dictionary_encode()])
+    assert Part(pa.table({"a": values})).column("a").tolist() == ["x", "y", None]
+
+
 def test_rows_of_many_columns_are_selected_in_time_that_grows_with_the_columns() -> None:
     part = Part(pa.table({f"c{index}": np.arange(2) for index in range(6_000)}))
     began = time.process_time()

@@ -26,9 +26,8 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
-from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
-from pollux.data.streams import FileChunks
+from pollux.data.streams import encode_stream
 from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, counted, option
 from pollux.io.atomic import in_place
@@ -486,8 +485,6 @@ def check_several(settings: Settings, n: int) -> None:
 
 def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
-    from pollux.data.streams import Stream
-
     blocks = source.blocks()
     choices, made = _choices_of(settings)
     check_several(settings, int(blocks.lengths.sum()))
@@ -501,12 +498,12 @@ def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
         raise InputError(
             f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
         )
-    encoding, lengths = learn_encoding(blocks, choices, ranks)
     dtype = "float64" if settings.dtype == "float64" else "float32"
-    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
-    stream = Stream(chunks, encoding, WINDOW_BYTES, settings.data)
+    stream = encode_stream(blocks, choices, dtype, settings.data, ranks=ranks)
+    assert stream.encoding is not None
     n_dropped = int(blocks.lengths.sum()) - len(stream)
-    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=source.notes(), vectors=made)
+    encoding, notes = stream.encoding, source.notes()
+    return RunData(settings, encoding, n_dropped, stream=stream, source=source, notes=notes, vectors=made)
 
 
 # Shared by training, prediction and reports

@@ -252,11 +252,14 @@ class ImageFolder(Source):
         )
 
     def _load_all(self, files: Sequence[Path], shape: tuple[int, ...] | None) -> dict[int, NDArray[np.uint8]]:
-        """The images that can be read, by their positions among the files."""
+        """The images that can be read, by their positions among the files: bytes (C, H, W).
+
+        They have the given shape; without one they are scaled to ``size``, or unchanged.
+        """
         found: dict[int, NDArray[np.uint8]] = {}
         for place, file in enumerate(files):
             try:
-                found[place] = self._load(file, shape)
+                found[place] = self._open(file, lambda image: self._as_array(image, shape))
             except InputError:
                 if self.strict:
                     raise
@@ -307,11 +310,6 @@ class ImageFolder(Source):
             "folder": np.array([name.parent.as_posix() for name in names]),
         }
         return Part(np.stack(arrays), first, beside)
-
-    def _load(self, file: Path, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-        """An image (C, H, W) of bytes: in the given shape, or else unchanged, or scaled to ``size``."""
-        array: NDArray[np.uint8] = self._open(file, lambda image: self._as_array(image, shape))
-        return array
 
     def _open(self, file: Path, look: Callable[[Any], Any]) -> Any:
         """The result of ``look`` on an open image; an InputError if the file is not an image."""
@@ -364,8 +362,7 @@ def _parts(whole: Part, encoding: Encoding, path: Path) -> Iterator[Part]:
         raise InputError(f"The model was trained on a table, but {path} holds arrays.")
     rows = at_once(ROWS_AT_ONCE, math.prod(whole.rows.shape[1:]))
     for first in range(0, len(whole), rows):
-        part = slice(first, first + rows)
-        yield Part(whole.rows[part], first, {name: values[part] for name, values in whole.beside.items()})
+        yield whole.between(first, first + rows)
 
 
 def _read_numbers(path: Path, offset: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

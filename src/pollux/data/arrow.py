@@ -106,8 +106,7 @@ def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
     are; if ``widths`` gives their lengths, they are refused.
     """
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         table = table.flatten()
         twice = [name for name, times in Counter(table.column_names).items() if times > 1]
@@ -121,7 +120,7 @@ def split_nested(table: Any, widths: Mapping[str, int] | None = None) -> Any:
         columns[name] = values
         if name not in vectors:
             continue
-        lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False).astype(np.float64)
+        lengths = np.asarray(pc.list_value_length(values), dtype=np.float64)
         there = ~np.isnan(lengths)
         width = int(lengths[there].max(initial=0)) if widths is None else widths.get(name, 0)
         strange = np.flatnonzero(there & (lengths != width))
@@ -149,13 +148,13 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
     values = plain(values)
     if values.type == pa.float64() or (pa.types.is_integer(values.type) and not values.null_count):
         # Without a cast, which takes as long as converting thousands of numbers.
-        return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     try:
         if pa.types.is_duration(values.type):
             # In seconds, whatever the unit.
             return as_numbers(name, values.cast(pa.duration("us"), safe=False).cast(pa.int64())) / 1e6
         # Unsafe cast, because numbers may have more digits than float64.
-        return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(values.cast(pa.float64(), safe=False), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = re.search(r"Failed to parse string: ('.*') as a scalar", str(error))
         reason = f", and {found[1]} is not one" if found else f": {error}"
@@ -165,8 +164,7 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
 def as_text(values: Any) -> Any:
     """A column of an Arrow table as text; integers without a decimal point, whatever their type."""
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     values = plain(values)
     if not pa.types.is_floating(values.type):
         return values.cast(pa.string())
@@ -197,9 +195,8 @@ def plain(values: Any) -> Any:
 
 def plain_size(values: Any) -> int:
     """The bytes of text after :func:`plain` on a column that stores repeated text once; 0 for others."""
-    types = pyarrow_library().types
-    import pyarrow.compute as pc
-
+    pa = pyarrow_library()
+    pc, types = pa.compute, pa.types
     size = 0
     for chunk in getattr(values, "chunks", [values]):
         if types.is_string_view(chunk.type):
@@ -217,12 +214,13 @@ def is_missing(values: Any) -> NDArray[np.bool_]:
     values = plain(values)
     if not values.null_count and pyarrow_library().types.is_integer(values.type):
         return np.zeros(len(values), dtype=bool)
-    return np.asarray(values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+    return np.asarray(values.is_null(nan_is_null=True), dtype=bool)
 
 
 def pyarrow_library() -> Any:
+    """pyarrow, with its compute functions."""
     try:
-        import pyarrow
+        import pyarrow.compute
     except ImportError as error:
         raise InputError("Tables are read by pyarrow: pip install 'pollux[files]'.") from error
     return pyarrow
@@ -234,19 +232,17 @@ def kind_of(arrow_type: Any) -> str:
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     kinds = {
-        "number": types.is_duration,
-        "nothing": types.is_null,
-        "boolean": types.is_boolean,
-        "integer": types.is_integer,
-        "time": types.is_temporal,
+        "nothing": (types.is_null,),
+        "boolean": (types.is_boolean,),
+        "integer": (types.is_integer,),
+        # Before times, because durations are temporal too.
+        "number": (types.is_floating, types.is_decimal, types.is_duration),
+        "time": (types.is_temporal,),
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
     }
-    for kind, is_kind in kinds.items():
-        if is_kind(arrow_type):
+    for kind, checks in kinds.items():
+        if any(check(arrow_type) for check in checks):
             return kind
-    if types.is_floating(arrow_type) or types.is_decimal(arrow_type):
-        return "number"
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_string_view(arrow_type):
-        return "text"
     is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
     if is_list and kind_of(arrow_type.value_type) in ("integer", "number"):
         return "vector"

@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from pollux.data.arrow import CODE, kind_of, quoted
+from pollux.data.arrow import kind_of, quoted
 from pollux.data.encoding import Category, ColumnEncoding, Date, Number, TableEncoding
 from pollux.data.sources import COMPRESSED, check_columns, check_room, deduplicate_names, room_bytes
-from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS
+from pollux.data.spellings import MILLISECONDS, SECONDS, YEARS, has_codes
 from pollux.data.table_files import (
-    OPEN_QUOTE,
     IndexedBatches,
     TableFile,
     copy_batches,
@@ -33,6 +32,7 @@ from pollux.data.table_files import (
 from pollux.errors import InputError, option
 
 DELIMITERS = ",;\t|"
+OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
 
 _BLOCK_BYTES = 4_000_000
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
@@ -114,11 +114,9 @@ class CsvFile(TableFile):
         ]
         text: Any = self.text(candidates) if candidates else None
         # One check of all text columns together rules out codes in most files.
-        if not candidates or not _has_codes(
-            pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])
-        ):
+        if not candidates or not has_codes(pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])):
             return table
-        codes = {name: text.column(name) for name in candidates if _has_codes(text.column(name))}
+        codes = {name: text.column(name) for name in candidates if has_codes(text.column(name))}
         return replace_columns(table, codes)
 
     def text(self, names: Sequence[str]) -> Any:
@@ -223,22 +221,44 @@ class CsvFile(TableFile):
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """As ``in_words``; for a row of too few or too many values, the message says its line."""
-        with in_words(self.path, self.names):
+        """As ``in_words``, with the reasons of pyarrow about text."""
+        with in_words(self.path):
             try:
                 yield
             except pa.ArrowInvalid as error:
-                found = self._uneven_line() if re.search(r"Expected \d+ columns", str(error)) else None
-                if found is None:
-                    raise
-                line, count = found
-                values = f"{count:,} value{'' if count == 1 else 's'}"
-                open_quote = f" {OPEN_QUOTE}" if '"' in str(error) else ""
-                raise InputError(
-                    f"{self.path} cannot be read: line {line:,} has {values}, and {len(self.names):,} are expected, as "
-                    f"in the first line. Correct the line. If another character stands between values, name it: "
-                    f"{option('delimiter')}. If the line ends within a text, put the text in quotes.{open_quote}"
-                ) from error
+                raise InputError(f"{self.path} cannot be read: {self._explain(str(error))}") from error
+
+    def _explain(self, reason: str) -> str:
+        """The reason of pyarrow in our words: columns by name instead of by number, and lines with the wrong values."""
+
+        def name_column(match: re.Match[str]) -> str:
+            index = int(match[1])
+            return f"column {self.names[index]!r}" if index < len(self.names) else match[0]
+
+        reason = re.sub(r"CSV column #(\d+)", name_column, reason)
+        wrong = re.search(
+            r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
+        )
+        if wrong:
+            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
+            where = f" in line {wrong[2]}" if wrong[2] else ""
+            reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
+        if "straddl" in reason:
+            reason = f"a row is longer than 4 MB. {OPEN_QUOTE} If a text is so long, leave out its column."
+        if not re.search(r"Expected \d+ columns", reason):
+            return reason
+        advice = (
+            f"If another character stands between values, name it: {option('delimiter')}. If the line ends within a "
+            "text, put the text in quotes."
+        )
+        advice += f" {OPEN_QUOTE}" if '"' in reason else ""
+        found = self._uneven_line()
+        if found is None:
+            return f"{reason}. ({advice})"
+        line, count = found
+        values = f"{count:,} value{'' if count == 1 else 's'}"
+        expected = f"{len(self.names):,} are expected, as in the first line"
+        return f"line {line:,} has {values}, and {expected}. Correct the line. {advice}"
 
     def _uneven_line(self) -> tuple[int, int] | None:
         """The line in which the first row of too few or too many values ends, and the number of its values."""
@@ -293,8 +313,8 @@ class _Guess:
             return
         self._values = True
         if self._possible:
-            self._codes = self._codes or _has_codes(text)
-            self._long_codes = self._long_codes or (self._codes and _has_codes(text, r"\d{19,}"))
+            self._codes = self._codes or has_codes(text)
+            self._long_codes = self._long_codes or (self._codes and has_codes(text, r"\d{19,}"))
             trimmed = pc.utf8_trim_whitespace(text)
             self._possible = [type_ for type_ in self._possible if self._can_be(trimmed, type_)]
 
@@ -317,10 +337,6 @@ class _Guess:
         found = self._possible[0] if self._possible else pa.string()
         is_code = {pa.int64(): self._codes, pa.float64(): self._long_codes}
         return pa.string() if is_code.get(found) else found
-
-
-def _has_codes(text: Any, pattern: str = CODE.pattern) -> bool:
-    return bool(pc.any(pc.match_substring_regex(text, f"^({pattern})$")).as_py())
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,12 @@ class DocumentFile(TableFile):
 
     @cached_property
     def _table(self) -> Any:
-        suffix = suffix_of(self.path)[0]
+        suffix, _ = suffix_of(self.path)
         if suffix in FORMATS["database"]:
-            return _read_database(self.path, self.sql)
-        is_sheet = suffix in FORMATS["Excel"]
-        columns = self._read_sheet() if is_sheet else _read_json(self.path)
+            table = _read_database(self.path, self.sql)
+            check_columns(self.path, table.column_names)
+            return table
+        columns = self._read_sheet() if suffix in FORMATS["Excel"] else _read_json(self.path)
         check_columns(self.path, list(columns))
         return pa.table({name: _as_column(values) for name, values in columns.items()})
 
@@ -81,7 +82,6 @@ class DocumentFile(TableFile):
             raise InputError(f"{self.path} has no sheet {self.sheet!r} with rows. There are: {there}.")
         header, *body = self._sheets[self.sheet or next(iter(self._sheets))]
         names = deduplicate_names(str(name).strip() or f"unnamed_{index}" for index, name in enumerate(header))
-        check_columns(self.path, names)
         return {name: [row[index] if row[index] != "" else None for row in body] for index, name in enumerate(names)}
 
     def note(self) -> str:
@@ -187,9 +187,7 @@ def _read_database(path: Path, sql: str | None) -> Any:
     """The result of a query of SQLite or DuckDB, which cannot write anything."""
     with path.open("rb") as file:
         is_sqlite = file.read(16) == b"SQLite format 3\0"
-    table = _query_sqlite(path, sql) if is_sqlite else _query_duckdb(path, sql)
-    check_columns(path, table.column_names)
-    return table
+    return _query_sqlite(path, sql) if is_sqlite else _query_duckdb(path, sql)
 
 
 def _only_table(path: Path, tables: list[str]) -> str:

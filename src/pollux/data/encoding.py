@@ -7,7 +7,7 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -49,8 +49,8 @@ class UnseenValues(Counter[str]):
         super().__init__()
         self.examples: dict[str, dict[str, None]] = {}
 
-    def note(self, name: str, count: int, values: Sequence[str]) -> None:
-        """Add values of a column."""
+    def note(self, name: str, count: int, values: Iterable[str]) -> None:
+        """Add ``count`` values of a column, some of which are given."""
         self[name] += count
         known = self.examples.setdefault(name, {})
         known |= dict.fromkeys(values)
@@ -150,6 +150,13 @@ class Encoding(ABC):
     def complete(self, rows: Any) -> NDArray[np.bool_]:
         """Mask (n,) of the rows without missing values."""
 
+    def select_rows(self, rows: Any) -> Any:
+        """The rows of an Arrow table or an array that are encoded: if incomplete ones are dropped, the others."""
+        if self.missing != "drop":
+            return rows
+        complete = self.complete(rows)
+        return rows[complete] if isinstance(rows, np.ndarray) else rows.filter(complete)
+
     @abstractmethod
     def count_empty(self, rows: Any) -> int:
         """Number of rows in which all values are missing."""
@@ -238,15 +245,15 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
             )
         return numbers
 
-    def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column to ``out`` (n, 1), and return the numbers of missing and of unseen values."""
+    def encode(self, values: Any, out: Matrix, unseen: UnseenValues) -> int:
+        """Write the column to ``out`` (n, 1), and return the number of missing values."""
         numbers = self.read(values)
         with np.errstate(over="ignore", invalid="ignore"):
             out[:, 0] = (numbers - self.mean) / self.scale
         absent = np.isnan(numbers)
         if absent.any():
             out[absent] = self.filled
-        return int(absent.sum()), 0
+        return int(absent.sum())
 
     @property
     def readable_features(self) -> list[Feature]:
@@ -306,19 +313,16 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
             rows, shares = rows[:, 1:], shares[1:]
         return rows if self.scale is None else (rows - shares) / self.scale
 
-    def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column to ``out`` (n, values), and return the numbers of missing and of unseen values."""
+    def encode(self, values: Any, out: Matrix, unseen: UnseenValues) -> int:
+        """Write the column to ``out`` (n, values), and return the number of missing values."""
         absent, position = is_missing(values), self._positions(values)
         unknown = np.isnan(position) & ~absent
         v = len(self.values)
         out[:] = self.codes.astype(np.float32)[np.where(absent, v + 1, np.where(unknown, v, position)).astype(np.int64)]
-        return int(absent.sum()), 0 if self.other else int(unknown.sum())
-
-    def unseen(self, values: Any) -> list[str]:
-        """Some of the values that were not in the training data."""
-        unknown = np.isnan(self._positions(values)) & ~is_missing(values)
-        some = plain(values).take(np.flatnonzero(unknown)[:_ROWS_OF_EXAMPLES])
-        return list(dict.fromkeys(str(value) for value in some.to_pylist()))[:_MOST_EXAMPLES]
+        if unknown.any() and not self.other:
+            some = plain(values).take(np.flatnonzero(unknown)[:_ROWS_OF_EXAMPLES])
+            unseen.note(self.name, int(unknown.sum()), map(str, some.to_pylist()))
+        return int(absent.sum())
 
     @property
     def readable_features(self) -> list[Feature]:
@@ -338,16 +342,14 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
     def _positions(self, values: Any) -> NDArray[np.float64]:
         """The index (n,) of each value among those of the column; NaN if it is not one of them."""
         pa = pyarrow_library()
-        import pyarrow.compute as pc
-
         if self.boolean:
             try:
                 values = values.cast(pa.bool_())
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
-        found = pc.index_in(text, value_set=pa.array(self.values, pa.string()))
-        return np.asarray(found.cast(pa.float64()).to_numpy(), dtype=np.float64)
+        found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
+        return np.asarray(found.cast(pa.float64()), dtype=np.float64)
 
 
 class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
@@ -387,13 +389,13 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
             )
         return times
 
-    def encode(self, values: Any, out: Matrix) -> tuple[int, int]:
-        """Write the column to ``out`` (n, features), and return the numbers of missing and of unseen values."""
+    def encode(self, values: Any, out: Matrix, unseen: UnseenValues) -> int:
+        """Write the column to ``out`` (n, features), and return the number of missing values."""
         facets, mean, scale = facets_of(self.read(values), self.facets), np.array(self.mean), np.array(self.scale)
         absent = np.isnan(facets[:, 0])
         facets[absent] = self.mean if self.fill is None else self.fill
         out[:] = (facets - mean) / scale
-        return int(absent.sum()), 0
+        return int(absent.sum())
 
     @property
     def readable_features(self) -> list[Feature]:
@@ -488,19 +490,22 @@ class Decisions(tuple[Decision, ...]):
         def treatment(each: Decision) -> tuple[str, str, str]:
             return _NUMBER_OF_COLUMN.sub("", each.name), each.kind if each.used else "not used", each.reason
 
-        found: list[tuple[str, str, str]] = []
-        for (_, kind, reason), alike in groupby(self, treatment):
-            names = [each.name for each in alike]
-            names = [f"{names[0]} … {names[-1]}"] if len(names) >= _FEWEST_ALIKE else names
-            found += [(name, kind, reason) for name in names]
-        if len(found) > most:
-            together: dict[tuple[str, str, str], list[str]] = {}
-            for each in self:
-                together.setdefault(treatment(each), []).append(each.name)
+        def list_groups(decisions: Iterable[Decision], count: str) -> list[tuple[str, str, str]]:
             found = []
-            for (_, kind, reason), names in together.items():
-                names = [f"{names[0]} … {names[-1]} ({len(names):,})"] if len(names) >= _FEWEST_ALIKE else names
+            for (_, kind, reason), alike in groupby(decisions, treatment):
+                names = [each.name for each in alike]
+                if len(names) >= _FEWEST_ALIKE:
+                    names = [f"{names[0]} … {names[-1]}{count.format(len(names))}"]
                 found += [(name, kind, reason) for name in names]
+            return found
+
+        found = list_groups(self, "")
+        if len(found) > most:
+            # Sorted by the first decision that is treated alike.
+            first: dict[tuple[str, str, str], int] = {}
+            for place, each in enumerate(self):
+                first.setdefault(treatment(each), place)
+            found = list_groups(sorted(self, key=lambda each: first[treatment(each)]), " ({:,})")
         if len(found) > most:
             (usual, _), *_ = Counter(kind for _, kind, _ in found).most_common(1)
             found.sort(key=lambda row: 0 if LIKE_A_CLASS in row[2] else 1 if row[1] != usual else 2)
@@ -607,11 +612,8 @@ class TableEncoding(Encoding):
         first = 0
         for column in track(self.columns, "encoding column"):
             width = len(column.feature_names)
-            absent, strange = column.encode(table.column(column.name), X[:, first : first + width])
-            if absent:
+            if absent := column.encode(table.column(column.name), X[:, first : first + width], others):
                 lacking[column.name] = absent
-            if strange and isinstance(column, Category):
-                others.note(column.name, strange, column.unseen(table.column(column.name)))
             first += width
         if lacking and self.missing != "mean":
             raise InputError(describe_missing(lacking, table.num_rows))

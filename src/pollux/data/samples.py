@@ -25,7 +25,7 @@ from pollux.data.encoding import Encoding, TableEncoding, UnseenWarning, say_emp
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
-from pollux.data.streams import FileChunks, Stream, open_blocks, open_stream
+from pollux.data.streams import FileChunks, Stream, encode_stream, open_blocks, open_stream
 from pollux.data.survey import (
     Choices,
     TableSurvey,
@@ -68,6 +68,10 @@ class ArraySamples:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample; for several inputs, that of each."""
         return tuple(self.X.shape[1:])
+
+    @property
+    def has_several_inputs(self) -> bool:
+        return isinstance(self.X, Several)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -246,9 +250,7 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
         is_plain = not any(is_missing(column).any() for table in tables for column in table.columns)
     if is_plain:
         return Stream(FileChunks(blocks, dtype=dtype), None, WINDOW_BYTES, str(blocks.path))
-    encoding, lengths = learn_encoding(blocks, choices)
-    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
-    return Stream(chunks, encoding, WINDOW_BYTES, str(blocks.path))
+    return encode_stream(blocks, choices, dtype, str(blocks.path))
 
 
 def table_to_encode(X: Any) -> Any:
@@ -323,7 +325,7 @@ def recognise_samples(samples: Samples) -> DataKind:
     """The kind of data, which decides on "auto"."""
     n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
     n = len(samples) if isinstance(samples, Stream) else n
-    if has_several_inputs(samples):
+    if samples.has_several_inputs:
         return DataKind(None, n, not isinstance(samples, ArraySamples))
 
     def sample(most: int) -> Any:
@@ -332,14 +334,6 @@ def recognise_samples(samples: Samples) -> DataKind:
     may_be_embedded = not isinstance(samples, Loader)
     recipe = recognise_rows(n, samples.shape, samples.encoding, sample, may_be_embedded=may_be_embedded)
     return DataKind(recipe, n, not isinstance(samples, ArraySamples))
-
-
-def has_several_inputs(samples: Samples) -> bool:
-    return (
-        isinstance(samples.X, Several)
-        if isinstance(samples, ArraySamples)
-        else (isinstance(samples, Loader) and samples.has_several_inputs)
-    )
 
 
 def threads_for_samples(samples: Samples) -> AbstractContextManager[Any]:

@@ -101,15 +101,13 @@ def shuffled(
     return _batches(chunks, sizes, seed, own, window_bytes, start)
 
 
-def in_order(chunks: Chunks, own: NDArray[np.int64] | None = None) -> Iterator[tuple[int, Array]]:
-    """Iterate over the chunks in order, each with the index of its first row; the next one is read meanwhile."""
-    starts = np.cumsum(chunks.lengths) - chunks.lengths
+def in_order(chunks: Chunks) -> Iterator[Array]:
+    """Iterate over the chunks in order, without empty ones; the next one is read meanwhile."""
 
-    def read(chunk: int, stopped: Event) -> tuple[int, Array]:
-        return int(starts[chunk]), chunks.read(chunk)
+    def read(chunk: int, stopped: Event) -> Array:
+        return chunks.read(chunk)
 
-    own = np.arange(len(starts)) if own is None else own
-    return read_ahead(read, (int(chunk) for chunk in own if chunks.lengths[chunk]))
+    return read_ahead(read, np.flatnonzero(chunks.lengths).tolist())
 
 
 def _before(sizes: Sequence[int], batch: int) -> int:

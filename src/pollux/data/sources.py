@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Part:
         if name in self.beside:
             return self.beside[name]
         if name in self.names:
-            return np.asarray(self.rows.column(name).to_numpy())
+            return np.asarray(plain(self.rows.column(name)))
         if not self.names:
             raise InputError(
                 f"There is no column {name!r}: an array alone has none. Put others beside it, in an .npz file."
@@ -105,15 +105,15 @@ class Part:
         """The rows selected by a mask (n,), which need not be consecutive in the file."""
         beside = {name: values[mask] for name, values in self.beside.items()}
         if isinstance(self.rows, np.ndarray):
-            return Part(self.rows[mask], self.first, beside, self.feature_names)
+            return replace(self, rows=self.rows[mask], beside=beside)
         columns = {name: plain(column) for name, column in zip(self.rows.column_names, self.rows.columns, strict=True)}
-        return Part(type(self.rows).from_pydict(columns).filter(mask), self.first, beside, self.feature_names)
+        return replace(self, rows=type(self.rows).from_pydict(columns).filter(mask), beside=beside)
 
     def between(self, first: int, stop: int) -> Part:
         """The rows from ``first`` up to ``stop`` of the part, the latter excluded."""
         beside = {name: values[first:stop] for name, values in self.beside.items()}
         rows = self.rows[first:stop] if isinstance(self.rows, np.ndarray) else self.rows.slice(first, stop - first)
-        return Part(rows, self.first + first, beside, self.feature_names)
+        return replace(self, rows=rows, first=self.first + first, beside=beside)
 
 
 class Blocks(ABC):

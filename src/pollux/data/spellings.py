@@ -58,8 +58,7 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
     number, as in accounting. Percentages are not divided by 100: "45 %" is 45.
     """
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     parts = pc.extract_regex(_joined(values), _number_pattern(decimal))
 
     def part(name: str) -> Any:
@@ -71,9 +70,9 @@ def written_numbers(values: Any, decimal: str) -> tuple[NDArray[np.float64], set
     is_long = pc.greater(pc.utf8_length(pc.utf8_ltrim_whitespace(part("after"))), _LONGEST_UNIT)
     is_absent = pc.or_(pc.equal(digits, "."), is_long)
     text = pc.if_else(is_absent, None, pc.binary_join_element_wise(digits, part("exponent"), ""))
-    numbers = np.asarray(text.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    numbers = np.asarray(text.cast(pa.float64()), dtype=np.float64)
     signs = pc.binary_join_element_wise(part("sign"), part("inner"), part("open"), "")
-    negative = np.asarray(pc.match_substring_regex(signs, r"[-−–(]").to_numpy(zero_copy_only=False))
+    negative = np.asarray(pc.match_substring_regex(signs, r"[-−–(]"))
     beside = pc.utf8_trim_whitespace(pc.binary_join_element_wise(part("before"), part("after"), ""))
     units = set(pc.unique(pc.drop_null(pc.if_else(text.is_valid(), beside, None))).to_pylist())
     return np.where(negative, -numbers, numbers), units
@@ -93,18 +92,16 @@ def _number_pattern(decimal: str) -> str:
     )
 
 
-def has_codes(values: Any) -> bool:
+def has_codes(values: Any, pattern: str = CODE.pattern) -> bool:
     """Whether a column of text has values such as 007, which are codes and not numbers."""
-    import pyarrow.compute as pc
-
-    return bool(pc.any(pc.match_substring_regex(_joined(values), f"^({CODE.pattern})$")).as_py())
+    pc = pyarrow_library().compute
+    return bool(pc.any(pc.match_substring_regex(values, f"^({pattern})$")).as_py())
 
 
 def lack_digits(values: Any) -> bool:
     """Whether some value of a column of text has no digit, so that it is neither a number nor a time."""
-    import pyarrow.compute as pc
-
-    return not bool(pc.all(pc.match_substring_regex(_joined(values), r"\d")).as_py())
+    pc = pyarrow_library().compute
+    return not bool(pc.all(pc.match_substring_regex(values, r"\d")).as_py())
 
 
 def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:
@@ -116,12 +113,10 @@ def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:
     values = plain(values)
     types = pa.types
     if types.is_time(values.type):
-        ticks = values.cast(pa.time64("us")).cast(pa.int64())
-        return as_numbers(name, ticks) / 1e6
+        return as_numbers(name, values.cast(pa.time64("us")).cast(pa.int64())) / 1e6
     if types.is_date(values.type) or types.is_timestamp(values.type):
-        zoned = values.cast(pa.timestamp("us", values.type.tz), safe=False) if types.is_timestamp(values.type) else None
-        ticks = (zoned if zoned is not None else values.cast(pa.timestamp("us"), safe=False)).cast(pa.int64())
-        return as_numbers(name, ticks) / 1e6
+        stamp = pa.timestamp("us", getattr(values.type, "tz", None))
+        return as_numbers(name, values.cast(stamp, safe=False).cast(pa.int64())) / 1e6
     if kind_of(values.type) in ("integer", "number") and form in (SECONDS, MILLISECONDS, YEARS):
         numbers = as_numbers(name, values)
         if form == YEARS:
@@ -132,8 +127,7 @@ def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:
 
 def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
     pa = pyarrow_library()
-    import pyarrow.compute as pc
-
+    pc = pa.compute
     text = _joined(text)
     pattern = rf"^\s*{pattern}\s*$"
     parts = pc.extract_regex(text, pattern)
@@ -145,20 +139,20 @@ def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
 
     def numbers(name: str, instead: float) -> NDArray[np.float64]:
         found = pc.fill_null(part(name).cast(pa.float64()), instead)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(found, dtype=np.float64)
 
-    matched = np.asarray(parts.is_valid().to_numpy(zero_copy_only=False))
+    matched = np.asarray(parts.is_valid())
     year, day = numbers("y", 1970), numbers("d", 1)
     # Years of two digits are 1950 to 2049.
     year = np.where((year < 100) & ("y" in there), year + np.where(year < 50, 2000, 1900), year)
     if "m" in there and "A-Za-z" in pattern.partition("?P<m>")[2][:12]:
         names = pc.utf8_lower(pc.utf8_slice_codeunits(part("m"), 0, 3))
         found = pc.index_in(names, value_set=pa.array(_MONTHS)).cast(pa.float64())
-        month = np.asarray(pc.fill_null(found, -1.0).to_numpy(zero_copy_only=False)) + 1
+        month = np.asarray(pc.fill_null(found, -1.0)) + 1
     else:
         month = numbers("m", 1)
     hour, minute, second = numbers("H", 0), numbers("M", 0), numbers("S", 0)
-    half = np.asarray(pc.utf8_lower(pc.fill_null(part("p"), "")).to_numpy(zero_copy_only=False)).astype(str)
+    half = np.asarray(pc.utf8_lower(pc.fill_null(part("p"), ""))).astype(str)
     has_half, is_afternoon = np.char.str_len(half) > 0, np.char.startswith(half, "p")
     good = matched & (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 61)
     good &= ~has_half | ((hour >= 1) & (hour <= 12))
@@ -171,7 +165,7 @@ def _parsed_times(text: Any, pattern: str) -> NDArray[np.float64]:
     zone = part("z")
     if zone.null_count < len(zone):
         offsets = pc.replace_substring(pc.if_else(pc.match_substring_regex(zone, r"\d"), zone, None), ":", "")
-        hours = np.asarray(pc.fill_null(offsets.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False))
+        hours = np.asarray(pc.fill_null(offsets.cast(pa.float64()), 0.0))
         seconds -= np.sign(hours) * ((np.abs(hours) // 100) * 3600 + (np.abs(hours) % 100) * 60)
     return np.where(good, seconds, np.nan)
 

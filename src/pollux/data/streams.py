@@ -24,9 +24,7 @@ from pollux.progress import Stage, listen
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-__all__ = [
-    *("WINDOW_BYTES", "Chunks", "DatasetChunks", "FileChunks", "Slices", "Stream", "open_blocks", "open_stream"),
-]
+    from pollux.ranks import Ranks
 
 _DTYPES = ("float32", "float64")
 # A sample takes about this many rows from each of several places, since neighbouring rows in a file are often alike.
@@ -37,6 +35,8 @@ _ITEMS_OF_CHUNK = 1_024
 
 class Stream:
     """Samples that are read in chunks, about ``window_bytes`` of them at a time, and never all in memory."""
+
+    has_several_inputs = False
 
     def __init__(self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str) -> None:
         self.chunks, self.encoding, self.window_bytes, self.name = chunks, encoding, window_bytes, name
@@ -50,13 +50,11 @@ class Stream:
     def take(self, rows: NDArray[np.int64]) -> Array:
         """The samples of these indices, in ascending order; chunks without any are not read."""
         ends = np.cumsum(self.chunks.lengths)
-        first, found = 0, [np.empty((0, *self.shape), self.chunks.dtype)]
-        for number, end in enumerate(ends):
-            own = rows[(rows >= first) & (rows < end)] - first
-            if len(own):
-                found.append(np.asarray(self.chunks.read(number))[own])
-            first = int(end)
-        return np.concatenate(found)
+        owned = np.split(rows, np.searchsorted(rows, ends[:-1]))
+        firsts = ends - self.chunks.lengths
+        parts = zip(range(len(ends)), owned, firsts, strict=True)
+        found = [self.chunks.read(chunk)[own - first] for chunk, own, first in parts if len(own)]
+        return np.concatenate([np.empty((0, *self.shape), self.chunks.dtype), *found])
 
     def sample(self, most: int = 1_000, seed: int = 0) -> Array:
         """A random subsample, the same for a seed: from several places, or from as many as needed."""
@@ -69,9 +67,9 @@ class Stream:
         n = int(ends[-1]) if len(some) else 0
         # Each row has the same probability, whatever the length of its chunk.
         drawn = np.sort(np.random.default_rng(seed).choice(n, min(most, n), replace=False))
-        owned = np.split(drawn, np.searchsorted(drawn, ends[:-1]))
-        parts = zip(some, owned, ends - chunks.lengths[some], strict=True)
-        return np.concatenate([chunks.read(int(chunk))[own - first] for chunk, own, first in parts if len(own)])
+        # From indices among these chunks to indices among all.
+        moved = np.cumsum(chunks.lengths)[some] - ends
+        return self.take(drawn + moved[np.searchsorted(ends, drawn, side="right")])
 
     def with_integers(self) -> Stream:
         """The same samples as integers if they are stored as such: floats may lose their last digits."""
@@ -91,7 +89,7 @@ class Stream:
 
     def in_order(self) -> Iterator[Array]:
         """All samples, in the order of the source."""
-        return (rows for _, rows in in_order(self.chunks))
+        return in_order(self.chunks)
 
     def summary(self, affinity: Any = None) -> str:
         """The number of rows, their location and their shape: the same for copies of the same files."""
@@ -157,9 +155,22 @@ def open_stream(
     if not standardise:
         return Stream(FileChunks(blocks, columns=columns, dtype=dtype), None, window_bytes, str(blocks.path))
     with listen(None if progress is None else _report_chunks(progress)):
-        encoding, lengths = learn_encoding(blocks, Choices(columns=columns or (), missing=missing))
-    chunks = FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths)
-    return Stream(chunks, encoding, window_bytes, str(blocks.path))
+        choices = Choices(columns=columns or (), missing=missing)
+        return encode_stream(blocks, choices, dtype, str(blocks.path), window_bytes=window_bytes)
+
+
+def encode_stream(
+    blocks: Blocks,
+    choices: Choices,
+    dtype: Any,
+    name: str,
+    *,
+    ranks: Ranks | None = None,
+    window_bytes: int = WINDOW_BYTES,
+) -> Stream:
+    """The rows of blocks by an encoding, which is learned by reading them; several processes share the work."""
+    encoding, lengths = learn_encoding(blocks, choices, ranks)
+    return Stream(FileChunks(blocks, encoding=encoding, dtype=dtype, lengths=lengths), encoding, window_bytes, name)
 
 
 def _report_chunks(progress: Callable[[int, int], None]) -> Callable[[list[Stage]], None]:
@@ -248,9 +259,7 @@ class FileChunks(Chunks):
     def read(self, chunk: int) -> Array:
         stored, where = self.blocks.read_block(chunk, self._names), self.blocks.where(chunk)
         if self.encoding is not None:
-            if self.encoding.missing == "drop":
-                mask = self.encoding.complete(stored)
-                stored = stored[mask] if isinstance(stored, np.ndarray) else stored.filter(mask)
+            stored = self.encoding.select_rows(stored)
             _check_length(stored.shape[0], int(self.lengths[chunk]), where)
             try:
                 return self.encoding.encode(stored).astype(self.dtype, copy=False)
@@ -358,9 +367,6 @@ class Slices(Chunks):
 
     def fingerprint(self) -> str:
         return _digest(self.whole.fingerprint(), self.lengths.tolist())
-
-    def subdivided(self, parts: int) -> Chunks:
-        return self if len(self.lengths) >= parts else Slices(self.whole, parts)
 
 
 def open_blocks(source: str | Path | np.memmap[Any, Any] | Blocks) -> Blocks:

@@ -53,6 +53,7 @@ from pollux.data.moments import Moments, learn_units, looks_embedded, parts_of
 from pollux.data.shuffling import shards
 from pollux.data.sources import FORMATS, Blocks, suffix_of
 from pollux.data.spellings import (
+    CYCLES,
     DATES,
     DAY,
     DECIMALS,
@@ -297,8 +298,7 @@ def survey_blocks(
     for block in track(numbers, "looking at columns, part"):
         rows = blocks.read_block(int(block), names)
         if complete is not None:
-            mask = complete.complete(rows)
-            rows = rows[mask] if isinstance(rows, np.ndarray) else rows.filter(mask)
+            rows = complete.select_rows(rows)
         survey.add(rows, int(starts[block]))
         seen[block] = rows.shape[0]
     return survey, seen
@@ -532,6 +532,7 @@ class TableSurvey(Survey):
         scaling, missing = self.choices.scaling, self.choices.missing
         plans: dict[str, Plan] = {}
         found: dict[str, Decision] = {}
+        lacking: dict[str, int] = {}
         matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
         vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
         beside = {*self.choices.beside, *self._beside_vectors()}
@@ -544,7 +545,9 @@ class TableSurvey(Survey):
                     instead = advised("", f" ({option('use', name)} takes it too)")
                     raise LeaveOutError(f"it stands beside vectors{instead}")
                 plans[name] = plan
-                gaps = _describe_gaps(column.missing + plan.strange, missing) if missing == "mean" else ""
+                if count := column.missing + plan.strange:
+                    lacking[name] = count
+                gaps = f"{count:,} gap{'' if count == 1 else 's'} filled" if count and missing == "mean" else ""
                 reason = "; ".join(filter(None, [plan.note, gaps, column.warn_of_class(plan)]))
                 found[name] = Decision(name, KIND_NAMES[type(plan.column)], True, reason)
             except LeaveOutError as reason:
@@ -559,8 +562,6 @@ class TableSurvey(Survey):
             reasons = [f"{each.name!r}: {each.reason}" for each in found.values()]
             more = f"; and {len(reasons) - 8:,} more" if len(reasons) > 8 else ""
             raise NoColumnError(f"No column is left to cluster by. {'; '.join(reasons[:8])}{more}")
-        lacking = {name: self._columns[name].missing + plan.strange for name, plan in plans.items()}
-        lacking = {name: count for name, count in lacking.items() if count}
         if missing == "error" and lacking:
             raise InputError(describe_missing(lacking, self.rows))
         scaled = {name: plan for name, plan in plans.items() if plan.moments is not None}
@@ -664,9 +665,9 @@ class Different:
         unique = pa.compute.unique(some)
         # A hash that is the same in every process.
         if pa.types.is_integer(some.type):
-            hashes = np.asarray(unique.to_numpy(zero_copy_only=False)).astype(np.int64).view(np.uint64)
+            hashes = np.asarray(unique).astype(np.int64).view(np.uint64)
         elif kind_of(some.type) == "number":
-            hashes = np.asarray(unique.cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.uint64)
+            hashes = np.asarray(unique.cast(pa.float64())).view(np.uint64)
         elif len(unique) < len(some) - self._most_alike:
             hashes = np.empty(0, dtype=np.uint64)
         else:
@@ -759,7 +760,7 @@ class Spelling:
         return Spelling(moments, self.strange + other.strange, self.units | other.units)
 
 
-_EVERY_FACET = tuple(FACETS)
+_FACET_OF_FEATURE = tuple(facet for facet, features in FACETS.items() for _ in features)
 _NUMBERS_OF_DATES = ("yearmonthday", "years", "seconds", "milliseconds")
 
 
@@ -835,7 +836,8 @@ class Column:
             return {STORED: _spell_times(values, STORED, self.name)}
         possible: list[str] = []
         if kind == "text":
-            possible = [name for name in (*DECIMALS, *DATES) if self.wanted != "text"]
+            declared: dict[str, tuple[str, ...]] = {"text": (), "number": DECIMALS, "date": tuple(DATES)}
+            possible = list(declared.get(self.wanted, (*DECIMALS, *DATES)))
         elif kind == "integer" and self.wanted in ("", "use", "date"):
             possible = list(_NUMBERS_OF_DATES[: None if self.wanted == "date" else 1])
             # Most numbers have too few digits for a date, which their range shows at no cost.
@@ -849,8 +851,6 @@ class Column:
         is_strict = self.wanted not in ("number", "date")
         if kind == "text" and is_strict and possible and lack_digits(values.slice(0, _FIRST_VALUES)):
             return {}
-        if self.wanted in ("number", "date") and kind == "text":
-            possible = [name for name in possible if (name in DECIMALS) == (self.wanted == "number")]
         found: dict[str, Spelling] = {}
         for name in possible:
             spell = _spell_numbers if name in DECIMALS else _spell_times
@@ -885,8 +885,8 @@ class Column:
         if self.spellings is None or other.spellings is None:
             self.spellings = other.spellings if self.spellings is None else self.spellings
         else:
-            shared = {name: own for name, own in self.spellings.items() if name in other.spellings}
-            self.spellings = {name: own.merged(other.spellings[name]) for name, own in shared.items()}
+            both_parse = [name for name in self.spellings if name in other.spellings]
+            self.spellings = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
 
     def plan(self, scaling: str) -> Plan:
         """The encoding of the column; a LeaveOutError if it is not used."""
@@ -904,8 +904,7 @@ class Column:
             if not self.is_named or self.moments is None or not self._is_whole or (is_place and self._range[0] < 0):
                 return self._plan_number(self.moments, scaling)
         if decimal is not None:
-            spelling = (self.spellings or {})[decimal]
-            return self._plan_number(spelling.moments, scaling, decimal, spelling)
+            return self._plan_number(decimal[1].moments, scaling, *decimal)
         if self.wanted in ("number", "date"):
             raise LeaveOutError(f"it holds {self.kind}, and not {self.wanted}s", self._kind_name)
         if self.kind not in ("boolean", "integer", "number", "text"):
@@ -957,34 +956,32 @@ class Column:
         """The way to parse the column as times, if it is a column of times."""
         if self.wanted in ("text", "number"):
             return None
-        found = {name: each for name, each in (self.spellings or {}).items() if name not in DECIMALS}
         if self.kind == "integer" and not self.wanted and self.rows - self.missing < _FEWEST_ROWS_OF_IDENTIFIERS:
             # So few numbers may look like dates by chance.
             return None
-        if not found or min(each.strange for each in found.values()) == self.rows - self.missing:
-            return None
-        # The first of those that fail least often.
-        form = min(found, key=lambda name: found[name].strange)
-        if {form, "day.month.year"} == {"month/day/year", "day.month.year"} and "day.month.year" in found:
+        found = {name: each for name, each in (self.spellings or {}).items() if name not in DECIMALS}
+        best = self._choose(found)
+        if best is not None and best[0] == "month/day/year" and "day.month.year" in found:
             # With slashes alone, day and month are ambiguous; with dots and dashes they are not.
             is_dotted = any(re.match(r"\d+[.-]", value) for value in self.counts.of)
-            form = "day.month.year" if is_dotted else form
-        return form, found[form]
+            return ("day.month.year", found["day.month.year"]) if is_dotted else best
+        return best
 
-    def _decimal(self) -> str | None:
-        """The decimal separator, if the text is numbers."""
-        found = [name for name in DECIMALS if name in (self.spellings or {})]
-        if self.kind != "text" or not found or self.wanted == "text":
-            return None
-        decimal = min(found, key=lambda name: (self.spellings or {})[name].strange)
-        spelling = (self.spellings or {})[decimal]
-        if spelling.strange == self.rows - self.missing:
+    def _choose(self, spellings: Mapping[str, Spelling]) -> tuple[str, Spelling] | None:
+        """The first of the spellings that fail least often; None if all fail for each value."""
+        best = min(spellings.items(), key=lambda item: item[1].strange, default=None)
+        return None if best is None or best[1].strange == self.rows - self.missing else best
+
+    def _decimal(self) -> tuple[str, Spelling] | None:
+        """The decimal separator and the numbers, if the text is numbers."""
+        best = self._choose({name: each for name, each in (self.spellings or {}).items() if name in DECIMALS})
+        if best is None or self.kind != "text" or self.wanted == "text":
             return None
         # Digits stored as text, with few values, are names; and so are those with leading zeros.
         is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
         if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
             return None
-        return decimal if self.wanted == "number" or len(comparable_units(spelling.units)) <= 1 else None
+        return best if self.wanted == "number" or len(comparable_units(best[1].units)) <= 1 else None
 
     def check_measurement(self) -> None:
         """Raise if integers identify rows, and measure nothing."""
@@ -1102,11 +1099,11 @@ def _timestamps(low: float, high: float) -> list[str]:
 
 def _spell_times(values: Any, form: str, name: str) -> Spelling:
     times, absent = read_times(values, form, name), is_missing(values)
-    day_of_month = times.astype("datetime64[s]")
-    days = (day_of_month.astype("datetime64[D]") - day_of_month.astype("datetime64[M]")).astype(np.float64)
-    new_year = (day_of_month.astype("datetime64[D]") == day_of_month.astype("datetime64[Y]")).astype(np.float64)
+    date = times.astype("datetime64[s]").astype("datetime64[D]")
+    days = (date - date.astype("datetime64[M]")).astype(np.float64)
+    new_year = (date == date.astype("datetime64[Y]")).astype(np.float64)
     days[np.isnan(times)] = new_year[np.isnan(times)] = np.nan
-    facets = np.concatenate([facets_of(times, _EVERY_FACET), np.stack([new_year, days, times], axis=1)], axis=1)
+    facets = np.concatenate([facets_of(times, tuple(FACETS)), np.stack([new_year, days, times], axis=1)], axis=1)
     return Spelling(Moments.of(facets), int((np.isnan(times) & ~absent).sum()))
 
 
@@ -1119,45 +1116,31 @@ def _plan_date(name: str, form: str, spelling: Spelling, *, coerce: bool, scalin
     # If times have days, and not only months, 1 January is no more frequent than other days.
     new_years = float(moments.mean[-3]) if days > 0 and span >= _SEASON else 0.0
     is_of_years = _MOST_NEW_YEARS < new_years < 1
-    facets: list[Any] = []
-    places: list[int] = []
-    first = 0
-    for facet, parts in FACETS.items():
-        own = slice(first, first + len(parts))
-        first += len(parts)
-        variance = float(moments.variance[own].sum())
-        is_there = {
-            "year": span >= DAY,
-            # Within a year or less, the season is the same as the fraction of the year.
-            "season": span >= _SEASON,
-            # The first or last day of each month stands for the month, and may be any day of the week.
-            "weekday": span >= DAY and days > 0 and float(moments.low[-2]) < 27,
-            "time of day": True,
-        }[facet]
-        is_there = is_there and not (is_of_years and facet in ("season", "weekday"))
-        if is_there and variance > (0 if facet == "year" else _LEAST_VARIANCE):
-            facets.append(facet)
-            places += range(own.start, own.stop)
-    if not facets:
-        facets, places = ["year"], [0]
-    mean = moments.mean[places]
-    widths = [len(FACETS[facet]) for facet in facets]
-    of_facets = np.split(moments.variance[places], np.cumsum(widths)[:-1])
-    within = np.repeat([part.sum() for part in of_facets], widths)
+    is_there = {
+        "year": span >= DAY,
+        # Within a year or less, the season is the same as the fraction of the year.
+        "season": span >= _SEASON and not is_of_years,
+        # The first or last day of each month stands for the month, and may be any day of the week.
+        "weekday": span >= DAY and days > 0 and float(moments.low[-2]) < 27 and not is_of_years,
+        "time of day": True,
+    }
+    variance = dict.fromkeys(FACETS, 0.0)
+    for facet, value in zip(_FACET_OF_FEATURE, moments.variance.tolist(), strict=False):
+        variance[facet] += value
+    least = {"year": 0.0, **dict.fromkeys(CYCLES, _LEAST_VARIANCE)}
+    facets: list[Any] = [facet for facet in FACETS if is_there[facet] and variance[facet] > least[facet]] or ["year"]
+    places = [place for place, facet in enumerate(_FACET_OF_FEATURE) if facet in facets]
+    mean = tuple(moments.mean[places].tolist())
     note = f"{', '.join(facets)}" + (f", of {form}" if form else "")
     note += f"; {spelling.strange:,} values are not dates" if spelling.strange else ""
     note += "; many on 1 January, which tells no season" if is_of_years else ""
     if scaling == "none":
         width = len(places)
-        date = Date(name, form, tuple(facets), (0.0,) * width, (1.0,) * width, tuple(mean.tolist()), coerce)
+        date = Date(name, form, tuple(facets), (0.0,) * width, (1.0,) * width, mean, coerce)
     else:
-        scale = np.sqrt(within * len(facets))
-        date = Date(name, form, tuple(facets), tuple(mean.tolist()), tuple(scale.tolist()), None, coerce)
+        scale = tuple(math.sqrt(variance[_FACET_OF_FEATURE[place]] * len(facets)) for place in places)
+        date = Date(name, form, tuple(facets), mean, scale, None, coerce)
     return Plan(date, note, strange=spelling.strange)
-
-
-def _describe_gaps(count: int, missing: str) -> str:
-    return f"{count:,} gap{'' if count == 1 else 's'} filled" if count else ""
 
 
 def _check_number(name: str, moments: Moments, scaling: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
@@ -57,22 +56,7 @@ class TableFiles(Source):
 
     @cached_property
     def opened(self) -> list[TableFile]:
-        def open_one(file: Path) -> TableFile:
-            suffix, _ = suffix_of(file)
-            if suffix in FORMATS["Parquet"]:
-                return _without_nesting(ParquetFile(file))
-            if suffix in FORMATS["Feather/Arrow"]:
-                return _without_nesting(ArrowFile(file))
-            if suffix in (*FORMATS["JSON"], *FORMATS["Excel"], *FORMATS["database"]):
-                from pollux.data.documents import DocumentFile
-
-                return _without_nesting(DocumentFile(file, self.reading.sql, self.reading.array))
-            from pollux.data.delimited import CsvFile
-
-            reading = self.reading
-            return CsvFile(file, reading.delimiter, reading.header, reading.na, reading.encoding)
-
-        return [open_one(file) for file in self.files]
+        return [_open_file(file, self.reading) for file in self.files]
 
     def read(self) -> Part:
         tables = []
@@ -504,8 +488,22 @@ class NestedFile(TableFile):
         return [column for column, parts in self._columns.items() if not wanted.isdisjoint(parts)]
 
 
-def _without_nesting(file: TableFile) -> TableFile:
-    with in_words(file.path):
+def _open_file(path: Path, reading: Reading) -> TableFile:
+    suffix, _ = suffix_of(path)
+    if suffix in (*FORMATS["CSV"], *FORMATS["TSV"]):
+        from pollux.data.delimited import CsvFile
+
+        return CsvFile(path, reading.delimiter, reading.header, reading.na, reading.encoding)
+    file: TableFile
+    if suffix in FORMATS["Parquet"]:
+        file = ParquetFile(path)
+    elif suffix in FORMATS["Feather/Arrow"]:
+        file = ArrowFile(path)
+    else:
+        from pollux.data.documents import DocumentFile
+
+        file = DocumentFile(path, reading.sql, reading.array)
+    with in_words(path):
         nested = [name for name, kind in file.kinds.items() if is_nested(kind)]
     return NestedFile(file, nested) if nested else file
 
@@ -573,17 +571,9 @@ def in_parts() -> str:
     return f"read it in parts, {option('stream', 'yes')}"
 
 
-OPEN_QUOTE = "Is a quote opened and not closed? One that stands for itself is written twice, within quotes."
-
-
 @contextmanager
-def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
-    """Raise errors of pyarrow about a file as InputError; columns are called by name instead of by number."""
-
-    def called(match: re.Match[str]) -> str:
-        index = int(match[1])
-        return f"column {names[index]!r}" if index < len(names) else match[0]
-
+def in_words(path: Path) -> Iterator[None]:
+    """Raise errors of pyarrow about a file as InputError."""
     try:
         yield
     except InputError:
@@ -594,19 +584,4 @@ def in_words(path: Path, names: Sequence[str] = ()) -> Iterator[None]:
                 f"There is no room for a copy of {path} in {tempfile.gettempdir()}, from which rows are streamed: name "
                 "a folder with more room, by the environment variable TMPDIR."
             ) from error
-        reason = re.sub(r"CSV column #(\d+)", called, str(error))
-        wrong = re.search(
-            r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
-        )
-        if wrong:
-            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
-            where = f" in line {wrong[2]}" if wrong[2] else ""
-            reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
-        if "straddl" in reason:
-            reason = f"a row is longer than 4 MB. {OPEN_QUOTE} If a text is so long, leave out its column."
-        if re.search(r"Expected \d+ columns", reason):
-            open_quote = f" {OPEN_QUOTE}" if '"' in reason else ""
-            instead = f"If another character stands between values, name it: {option('delimiter')}."
-            broken = "If the line ends within a text, put the text in quotes."
-            reason += f". ({instead} {broken}{open_quote})"
-        raise InputError(f"{path} cannot be read: {reason}") from error
+        raise InputError(f"{path} cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pollux.data.rows import Rows, Several, SeveralRows
-from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples, has_several_inputs
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer, prepared
 from pollux.data.shuffling import BatchSizes, shuffled
 from pollux.errors import InputError
@@ -262,7 +262,7 @@ class StreamProblem:
 
     def try_integers(self, modules: list[nn.Module], n_clusters: int, dtype: torch.dtype) -> None:
         """Pass integers of a loader unchanged to networks that accept them."""
-        if has_several_inputs(self.source):
+        if self.source.has_several_inputs:
             return
         some = torch.as_tensor(self.source.sample(2)).to(self.device)
         if not some.is_floating_point():

@@ -450,9 +450,7 @@ def _read_encoded(X: Any, encoding: Encoding, feature_names: Sequence[str] | Non
         if feature_names is not None:
             names = _checked(list(map(str, feature_names)), X.num_columns)
             called = dict(zip(X.column_names, names, strict=True))
-    if encoding.missing == "drop":
-        complete = encoding.complete(X)
-        X = X.filter(complete) if isinstance(encoding, TableEncoding) else X[complete]
+    X = encoding.select_rows(X)
     values, features = encoding.readable(X)
     return X, values, tuple(feature._replace(source=called.get(feature.source, feature.source)) for feature in features)
 
