@@ -144,10 +144,10 @@ class GeminiClustering(
         neighbour graph of all samples. See :func:`pollux.geometry.resolve`. Default without a recipe: the linear kernel
         or the Euclidean distance.
     preprocessing : "auto", None, str, Scaling or transformer
-        How X is scaled for model and geometry: not at all (None); by ``"standard"`` or ``"global"`` scaling;
-        by :class:`Scaling`, which also fills missing values and reduces dimensions; or by a transformer of
+        How X is scaled for model and geometry: not at all (None); by ``"standard"`` or ``"global"`` scaling, with
+        missing values filled by means; by :class:`Scaling`, which also reduces dimensions; or by a transformer of
         scikit-learn, which is cloned and fitted. "auto": that of the recipe, else ``Scaling("auto", missing="mean")``;
-        no scaling for networks of your own, ``"lenet5"`` and ``"resnet18"``.
+        no scaling for networks of your own, ``"lenet5"`` and ``"resnet18"``, and for datasets and loaders of torch.
     init : {"auto", "random", "kmeans", "graph", "kmeans++"}
         Initial models: random, or pretrained to predict the clusters of k-means in the features of the geometry
         (``"kmeans"``) or in the eigenvectors of a neighbour graph (``"graph"``). A free table starts near the cells of
@@ -752,6 +752,7 @@ class GeminiClustering(
             sample_weight=sample_weight,
             in_memory=in_memory or has_affinity or spec.is_free,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
+            encodes=spec.encodes_streams,
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,
         )
@@ -882,7 +883,7 @@ def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: An
         highest = -1 if known is None else int(read_known(known).max(initial=-1))
         spec = spec.for_kind(kind, max(selection.best.n_clusters, highest + 1))
     if isinstance(samples, StreamSamples):
-        spec.check_streamable()
+        spec.check_streamable(samples.encoding)
     return spec.with_names_of(samples), selection
 
 

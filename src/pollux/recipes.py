@@ -93,11 +93,14 @@ VISION = ("lenet5", "resnet18")
 
 
 class DataKind(NamedTuple):
-    """The kind of data, which decides on "auto": the recipe or None, and the number of samples if known."""
+    """The kind of data, which decides on "auto": the recipe or None, and the number of samples if known.
+
+    ``is_fixed`` says that samples are streamed as they are, and are not scaled as they are read.
+    """
 
     recipe: str | None = "tables"
     n: int | None = None
-    is_streamed: bool = False
+    is_fixed: bool = False
 
 
 UNKNOWN = DataKind()

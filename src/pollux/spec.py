@@ -261,7 +261,7 @@ def as_group(name: str, value: Any) -> Any:
     if name == "model" and isinstance(value, str) and value in ("auto", *MODEL_GROUPS):
         return MLP() if value == "auto" else MODEL_GROUPS[value]()
     if name == "preprocessing" and (value is None or isinstance(value, str)):
-        return Scaling() if value is None else Scaling(value, missing="mean" if value == "auto" else "error")
+        return Scaling() if value is None else Scaling(value, missing="error" if value == "none" else "mean")
     if name == "training" and value is None:
         return Training()
     return value
@@ -327,9 +327,10 @@ def choose_parameters(given: Mapping[str, Any], kind: DataKind) -> tuple[str | N
     if is_auto(options["model"]["hidden"]):
         options["model"]["hidden"] = chosen["model__hidden"]
     model = MLP(**options["model"]) if is_auto(given["model"]) else given["model"]
-    # Streamed samples can only be scaled if a subsample is drawn, as recipes do; open_stream can standardise.
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
-    sees_raw = is_own or model in VISION or (kind.is_streamed and recipe is None)
+    # A stream that is not scaled as it is read can be scaled only if a subsample is drawn, as recipes do.
+    draws = recipe is not None or _is_number(getattr(given["training"], "max_samples", None))
+    sees_raw = is_own or model in VISION or (kind.is_fixed and not draws)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
     flat = dict(given)
@@ -505,9 +506,19 @@ class Spec:
             )
         return resolve(self.geometry, self.objective.needs).for_clusters(self.n_clusters)
 
-    def check_streamable(self) -> None:
+    @property
+    def encodes_streams(self) -> bool:
+        """Whether files are filled and scaled as they are read; a recipe scales by the samples that it draws."""
+        scaling = self.preprocessing
+        changes = isinstance(scaling, Scaling) and (scaling.scaling, scaling.missing) != ("none", "error")
+        return changes and self.recipe is None and self.max_samples is None
+
+    def check_streamable(self, encoding: Encoding | None = None) -> None:
         """Raise an InputError if something needs all samples at once, which streamed ones do not allow."""
         asked = self.preprocessing.describe_changes()
+        if encoding is not None:
+            # It fills and scales samples as they are read.
+            asked = [change for change in asked if not change.startswith(("scaling=", "missing="))]
         asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
         asked += [
             f"the penalty {name!r}"

@@ -30,6 +30,7 @@ from pollux import GeminiClustering, load, open_stream
 from pollux.app import run_data
 from pollux.app.settings import Settings
 from pollux.data import samples as streamed
+from pollux.data.scaling import prepared
 from pollux.data.streams import DatasetChunks, FileChunks, Stream
 from pollux.errors import InputError
 
@@ -198,6 +199,40 @@ def test_the_same_rows_in_the_same_chunks_give_the_same_bits_wherever_they_are(t
     for other in others:
         assert_same_bits(first, other)
         np.testing.assert_array_equal(first.labels_, other.labels_)
+
+
+@pytest.mark.parametrize("scaling", ["auto", "standard", "global"])
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".npy"])
+def test_rows_of_files_are_scaled_as_those_in_memory(tmp_path: Path, ending: str, scaling: str) -> None:
+    """Whether their columns are in like units or not, and whether a value is missing or not."""
+    rows = (X * np.linspace(1, 100, X.shape[1]) + 1_000).astype(np.float32)
+    for number, given in enumerate((rows, np.where(np.arange(rows.size).reshape(rows.shape) == 7, np.nan, rows))):
+        path = tmp_path / f"{number}{ending}"
+        if ending == ".csv":
+            frame(given).to_csv(path, index=False)
+        else:
+            {".parquet": in_parquet, ".npy": in_npy}[ending](path, given)
+        one = GeminiClustering(3, model="linear", preprocessing=scaling, max_epochs=3, n_init=1, random_state=0)
+        streamed, held = clone(one).fit(path), clone(one).fit(given)
+        assert streamed.encoding_ is not None
+        assert held.scaling_ is not None
+        seen = prepared(given, held.scaling_, torch.float32, "cpu")[torch.arange(len(given))]
+        readable = given if ending == ".npy" else frame(given)
+        np.testing.assert_allclose(streamed.encoding_.encode(readable), seen, atol=1e-4)
+        # The columns of a table of numbers are also read from an array.
+        np.testing.assert_array_equal(streamed.predict(readable), streamed.predict(given))
+
+
+def test_streams_and_networks_of_the_user_s_see_rows_as_they_are(tmp_path: Path) -> None:
+    path = in_parquet(tmp_path / "rows.parquet")
+    own = {"max_epochs": 2, "n_init": 1, "random_state": 0}
+    assert GeminiClustering(3, model=nn.Linear(X.shape[1], 3), **own).fit(path).encoding_ is None
+    assert GeminiClustering(3, model="linear", preprocessing=None, **own).fit(path).encoding_ is None
+    assert GeminiClustering(3, model="linear", **own).fit(open_stream(path)).encoding_ is None
+    assert GeminiClustering(3, model="linear", **own).fit(tensors()).scaling_ is None
+    # Rows that are drawn from a dataset are in memory.
+    drawn = GeminiClustering(3, model="linear", **own).set_params(training__max_samples=100).fit(tensors())
+    assert drawn.scaling_ is not None
 
 
 def test_a_large_map_is_streamed_and_a_small_one_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

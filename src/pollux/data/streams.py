@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
     from pollux.ranks import Ranks
 
+__all__ = [
+    *("WINDOW_BYTES", "Chunks", "DatasetChunks", "FileChunks", "Slices", "Stream"),
+    *("encode_stream", "open_blocks", "open_stream"),
+]
+
 _DTYPES = ("float32", "float64")
 # A sample takes about this many rows from each of several places, since neighbouring rows in a file are often alike.
 _FEWEST_PLACES, _ROWS_OF_A_PLACE = 8, 400
