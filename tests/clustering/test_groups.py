@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from pollux import MLP, Gemini, GeminiClustering, Scaling, Training, load
+from pollux import MLP, Gemini, GeminiClustering, KernelModel, Scaling, Training, load
 from pollux.errors import InputError
 from pollux.io.onnx import to_onnx
 from pollux.spec import GROUPS, Spec, flatten_params, nested_name
@@ -199,6 +199,11 @@ def test_groups_come_back_from_files(tmp_path: Path) -> None:
     assert again.model.hidden == (4, 3)
     assert again.training.schedule == "cosine"
     assert flatten_params(again) == flatten_params(one)
+    for written in ({"geometry": "rbf:gamma=0.5"}, {"model": KernelModel(9, "rbf:gamma=0.5")}):
+        spelled = clustering(**{"objective": "mmd_ova", **written}).fit(X)
+        spelled.save(tmp_path / "spelled")
+        np.testing.assert_array_equal(load(tmp_path / "spelled").predict_proba(X), spelled.predict_proba(X))
+        assert load(tmp_path / "spelled").score(X) == spelled.score(X)
     bare = clustering().fit(X)
     bare.save(tmp_path / "bare")
     assert flatten_params(load(tmp_path / "bare")) == flatten_params(bare)

@@ -273,6 +273,35 @@ def test_bandwidth_is_that_of_all_samples_in_every_batch() -> None:
     np.testing.assert_allclose(adapted, pairwise.rbf_kernel(new.numpy(), gamma=gamma), rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("written", "kind", "name", "parameters"),
+    [
+        ("rbf:gamma=0.5", "kernel", "rbf", {"gamma": 0.5}),
+        ("polynomial:degree=2,gamma=3", "kernel", "polynomial", {"degree": 2, "gamma": 3}),
+        ("graph:neighbours=7", "kernel", "graph", {"neighbours": 7}),
+        ("shortest_path:neighbours=7", "distance", "shortest_path", {"neighbours": 7}),
+    ],
+)
+def test_parameters_are_written_behind_the_name_or_given(
+    written: str, kind: Any, name: str, parameters: dict[str, Any]
+) -> None:
+    assert resolve(written, kind) == resolve(name, kind, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("rbf:gamma=x", "numbers, as in rbf:gamma=0.5; 'gamma=x' is not one"),
+        ("rbf:gamma", "'gamma' is not one"),
+        ("rbv:gamma=1", "Not one of them: 'rbv'. Did you mean 'rbf'"),
+        ("euclidean", "Kernels go with MMD objectives, distances with Wasserstein"),
+    ],
+)
+def test_what_is_written_wrongly_is_explained(written: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resolve(written)
+
+
 def test_given_bandwidth_is_kept() -> None:
     assert resolve("rbf", gamma=0.25).adapt(samples(9, 2)).parameters == {"gamma": 0.25}  # type: ignore[attr-defined]
 

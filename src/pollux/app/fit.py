@@ -546,10 +546,10 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
 
 
 def _geometry(settings: Settings, needs: Any) -> Any:
-    """A geometry by name, as "rbf", or with parameters, as "rbf:gamma=0.5"."""
-    from pollux.geometry import OF_ALL_SAMPLES, resolve
+    """The geometry of the settings, "auto" if the objective ``needs`` none; refused if it is of another kind."""
+    from pollux.geometry import resolve
 
-    name, _, rest = settings.geometry.partition(":")
+    name = settings.geometry.partition(":")[0]
     if needs is None:
         if settings.geometry != "auto":
             raise InputError(
@@ -566,20 +566,8 @@ def _geometry(settings: Settings, needs: Any) -> Any:
             f"{settings.objective} needs a {needs}: {', '.join(valid)}; not {name!r}.{hint} "
             f"Kernels go with mmd objectives, distances with wasserstein."
         )
-    parameters: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, _, text = item.partition("=")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = None
-        if not isinstance(value, int | float):
-            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
-        # A parameter that takes a sequence is repeated, once for each of its values.
-        takes_several = isinstance(getattr(OF_ALL_SAMPLES[needs].get(name), key, None), tuple)
-        parameters[key] = (*parameters.get(key, ()), value) if takes_several else value
-    geometry = resolve(name, needs, **parameters)
-    return geometry if parameters else name
+    geometry = resolve(settings.geometry, needs)
+    return geometry if name != settings.geometry else name
 
 
 def check_streamable(settings: Settings) -> None:

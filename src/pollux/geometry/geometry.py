@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.data.rows import as_rows, share
+from pollux.errors import InputError, did_you_mean
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
@@ -104,8 +106,9 @@ def resolve(
     Parameters
     ----------
     geometry : str, callable or Geometry
-        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``, ``OF_ALL_SAMPLES``),
-        ``"precomputed"``, ``"auto"``; or a function of x (n, d) and y (m, d) that returns (n, m).
+        The name of a kernel or distance (``pollux.geometry.KERNELS``, ``DISTANCES``, ``OF_ALL_SAMPLES``), also with
+        parameters as in ``"rbf:gamma=0.5"``; ``"precomputed"``, ``"auto"``; or a function of x (n, d) and y (m, d) that
+        returns (n, m).
     kind : {"kernel", "distance"}
         What the objective needs.
     affinity : array or Tensor of shape (n, n), or Features, optional
@@ -134,7 +137,9 @@ def resolve(
 
 def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, parameters: dict[str, Any]) -> Geometry:
     if isinstance(geometry, str):
-        name = DEFAULTS[kind] if geometry == "auto" else geometry
+        name, _, written = geometry.partition(":")
+        name = DEFAULTS[kind] if name == "auto" else name
+        parameters = _read_parameters(written, OF_ALL_SAMPLES[kind].get(name)) | parameters
         named = KERNELS if kind == "kernel" else DISTANCES
         if name in named:
             return named[name].with_parameters(**parameters)
@@ -143,8 +148,11 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         valid = [*named, *OF_ALL_SAMPLES[kind], "precomputed"]
         other: Kind = "distance" if kind == "kernel" else "kernel"
         is_other = name in (DISTANCES if kind == "kernel" else KERNELS) or name in OF_ALL_SAMPLES[other]
-        found = f"{name!r} is a {other}: resolve({name!r}, {other!r})" if is_other else f"Not one of them: {name!r}"
-        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. {found}.")
+        found = f"Not one of them: {name!r}.{did_you_mean(name, valid)}"
+        if is_other:
+            found = f"{name!r} is a {other}: resolve({name!r}, {other!r})."
+            found += " Kernels go with MMD objectives, distances with Wasserstein."
+        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. {found}")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
     if isinstance(geometry, Geometry):
@@ -152,6 +160,22 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
     if callable(geometry):
         return Pairwise(getattr(geometry, "__name__", type(geometry).__name__), kind, geometry)
     raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
+
+
+def _read_parameters(written: str, made: type | None) -> dict[str, Any]:
+    """The parameters of a geometry in "gamma=0.5,degree=2"; one that takes a sequence is repeated for each value."""
+    parameters: dict[str, Any] = {}
+    for item in filter(None, written.split(",")):
+        name, _, text = item.partition("=")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, int | float):
+            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
+        takes_several = isinstance(getattr(made, name, None), tuple)
+        parameters[name] = (*parameters.get(name, ()), value) if takes_several else value
+    return parameters
 
 
 def _of_all_samples(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:

@@ -217,6 +217,12 @@ def save(clustering: Any, path: str | Path) -> None:
     if isinstance(given["objective"], str) and given["objective"] in DEFAULT_CLIPS:
         # In a file, a bare name is that of an earlier version, without a default clip: so options are stored.
         given["objective"] = Gemini(given["objective"])
+    if isinstance(given["geometry"], str) and ":" in given["geometry"]:
+        needs = resolve_objective(given["objective"]).needs
+        # One that is not needed was never resolved.
+        given["geometry"] = "auto" if needs is None else resolve(given["geometry"], needs)
+    if isinstance(given.get("kernel"), str) and ":" in given["kernel"]:
+        given["kernel"] = resolve(given["kernel"])
     parameters = {name: _as_json(value) for name, value in given.items()}
     geometry, is_several = fitted.geometry, not isinstance(fitted.shape[0], int)
     # The shape of several inputs is a list of pairs of a name and a shape, or of shapes.
