@@ -17,7 +17,7 @@ from pollux.lab.paper import EXPERIMENTS, cifar10
 from pollux.lab.paper.experiment import Experiment, Protocol
 from pollux.lab.paper.mi_boundaries import DISTANCES, difference, limit
 from pollux.lab.paper.reproduction import ExperimentTask
-from pollux.lab.pretraining import Encoder, save_encoder
+from pollux.lab.pretraining import ImageEncoder, save_encoder
 from pollux.lab.records import Record, Run, Settings
 from pollux.training import Epoch
 
@@ -87,7 +87,7 @@ def perform_run(run: Run, folder: Path) -> Record:
 def write_encoder(folder: Path, channels: int = 3) -> Path:
     """Write a small image encoder to where an experiment looks for it."""
     torch.manual_seed(0)
-    save_encoder(folder / cifar10.ENCODER, Encoder(channels, widths=(4, 6), blocks=(1, 1)))
+    save_encoder(folder / cifar10.ENCODER, ImageEncoder(channels, widths=(4, 6), blocks=(1, 1)))
     return folder / cifar10.ENCODER
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pollux.lab.pretraining import Encoder
+from pollux.lab.pretraining import ImageEncoder
 
 SMALL: dict[str, Any] = {"widths": (8, 16), "blocks": (1, 1), "batch_size": 16, "projection": 8}
 
@@ -31,6 +31,6 @@ def blotches(n: int = 64) -> NDArray[np.uint8]:
     return ((0.3 * waves + 0.35 + 0.3 * shade).clip(0, 1) * 255).astype(np.uint8)
 
 
-def same_weights(a: Encoder, b: Encoder) -> bool:
+def same_weights(a: ImageEncoder, b: ImageEncoder) -> bool:
     left, right = a.state_dict(), b.state_dict()
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)

@@ -125,6 +125,16 @@ def test_nothing_imports_the_lab(imports: dict[Path, set[str]]) -> None:
     assert not [path for path, imported in outside.items() if any(name.startswith("pollux.lab") for name in imported)]
 
 
+def test_two_modules_are_imported_from_above_by_name() -> None:
+    """Two conveniences of the estimator; commands and public names are listed by name elsewhere."""
+    found = {
+        (layer_of(module_name(path)), name)
+        for path in SOURCE.rglob("*.py")
+        for name in re.findall(r'import_module\("(pollux[\w.]*)"\)', path.read_text())
+    }
+    assert found == {("clustering", "pollux.selection.search"), ("clustering", "pollux.report.notebook")}
+
+
 def test_the_documentation_names_the_layers_in_this_order() -> None:
     (block,) = re.findall(r"lowest first:\n\n((?:    .+\n)+)", ARCHITECTURE.read_text())
     assert block.split() == LAYERS

@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.encoding import UnseenWarning, say_empty
+from pollux.data.encoding import Decisions, Encoding, UnseenWarning, say_empty
 from pollux.data.rows import Several
 from pollux.data.samples import (
     ArraySamples,
@@ -513,8 +513,7 @@ class GeminiClustering(
             delattr(self, name)
         self.fitted_ = fitted
         self.module_, self.geometry_, self.scaling_ = fitted.module, fitted.geometry, fitted.scaling
-        self.encoding_, self.columns_, self.recipe_ = fitted.encoding, fitted.columns, fitted.recipe
-        self.history_, self.n_iter_ = fitted.history, len(fitted.history["objective"])
+        self.recipe_, self.history_, self.n_iter_ = fitted.recipe, fitted.history, len(fitted.history["objective"])
         self.n_clusters_, self.objective_ = fitted.n_clusters, fitted.objective
         self.stability_, self.diverged_, self.selection_ = fitted.stability, fitted.diverged, None
         self.hint_violations_ = fitted.hint_violations
@@ -527,19 +526,30 @@ class GeminiClustering(
             self.probabilities_ = fitted.free_probabilities()
         return self
 
+    def _after_fit(self, name: str) -> Fitted:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{name} is there after fit.")
+        return self.fitted_
+
     @property
     def labels_(self) -> NDArray[np.int64]:
         """Cluster of each sample; those of streamed samples are predicted on first access."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError("labels_ are there after fit.")
-        return self.fitted_.labels
+        return self._after_fit("labels_").labels
 
     @property
     def structure_(self) -> Structure | None:
         """Whether clusters are there, with the evidence; computed on first access."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError("structure_ is there after fit.")
-        return self.fitted_.structure
+        return self._after_fit("structure_").structure
+
+    @property
+    def encoding_(self) -> Encoding | None:
+        """How columns become numbers."""
+        return self._after_fit("encoding_").encoding
+
+    @property
+    def columns_(self) -> Decisions:
+        """The decision about each column."""
+        return self._after_fit("columns_").columns
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each sample, (n,)."""

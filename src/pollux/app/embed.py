@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import shlex
@@ -406,13 +405,13 @@ def _pictures(folder: Any, side: int, keep: Mapping[str, str]) -> Iterator[tuple
 def _load_encoder(name: str, of_texts: bool) -> Encoder:
     """The encoder for a name, a folder, or a file of ``pollux pretrain``."""
     from pollux.embedding.encoders import Encoder, of_module, resolve_encoder
+    from pollux.embedding.image_encoder import load_encoder
 
     if not name.endswith(".safetensors"):
         return resolve_encoder(name, of_texts=of_texts)
     if of_texts:
         raise InputError(f"{name} is an encoder of pictures, and these are texts.")
-    # pollux.lab is imported by name, as its commands are, so that nothing depends on it.
-    network = importlib.import_module("pollux.lab.pretraining").load_encoder(name)
+    network = load_encoder(name)
     if network.channels != 3:
         raise InputError(f"{name} was trained on pictures of {network.channels} channel, and these are in colour.")
     found = of_module(network)

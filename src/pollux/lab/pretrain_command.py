@@ -128,8 +128,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, out: Path, has_checkpoints: bool) -> None:
     """Raise an InputError for invalid options, before any data is read."""
+    from pollux.embedding.image_encoder import check_writable
     from pollux.errors import InputError
-    from pollux.lab.pretraining.encoder import check_writable
 
     resume, overwrite = hasattr(options, "resume"), hasattr(options, "overwrite")
     if resume and overwrite:

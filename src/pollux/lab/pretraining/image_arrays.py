@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.data.sources import Reading, open_data
+from pollux.embedding.image_encoder import LEAST_SIDE
 from pollux.errors import InputError, did_you_mean
 from pollux.lab.datasets import IMAGES, load_images
-from pollux.lab.pretraining.encoder import LEAST_SIDE
 
 _CHANNELS = (1, 3, 4)
 _AT_ONCE = 4_096

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pollux.embedding.image_encoder import LEAST_SIDE, ImageEncoder, check_writable, read_encoder, save_encoder
 from pollux.errors import InputError
 from pollux.io.atomic import write_text
 from pollux.io.parsing import decode_json
 from pollux.lab.pretraining.augmentations import Augmentation
-from pollux.lab.pretraining.encoder import LEAST_SIDE, Encoder, check_writable, read_encoder, save_encoder
 from pollux.lab.pretraining.image_arrays import Images
 from pollux.ranks import Ranks
 from pollux.training import (
@@ -57,7 +57,7 @@ class Pretrained:
     """The frozen encoder and its history. For each epoch: the mean "loss", see :func:`nt_xent`, and the share of
     "matched" views, whose nearest other view is of the same image."""
 
-    encoder: Encoder
+    encoder: ImageEncoder
     history: dict[str, list[float]]
 
 
@@ -231,7 +231,7 @@ def _train(
 ) -> Pretrained:
     """Train, or resume from the checkpoints, until all epochs are done; the file is written after each epoch."""
     torch.manual_seed(settings.random_state)
-    encoder = Encoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
+    encoder = ImageEncoder(images.shape[0], settings.widths, settings.blocks, mean=images.mean, std=images.std)
     network = ContrastiveNetwork(encoder, settings.projection)
     # Weights in the memory format of the images, so that no step has to convert them.
     encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -375,7 +375,7 @@ def _loss_and_matched(projections: Tensor, temperature: float) -> tuple[Tensor, 
 class ContrastiveNetwork(nn.Module):
     """Views (2n, C, h, w) to projections (2n, p): the encoder, and a head that is dropped after the training."""
 
-    def __init__(self, encoder: Encoder, dimensions: int) -> None:
+    def __init__(self, encoder: ImageEncoder, dimensions: int) -> None:
         super().__init__()
         width = encoder.n_features
         self.encoder = encoder

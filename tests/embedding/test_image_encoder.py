@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from data_files import write_bytes
 from pollux.errors import InputError
-from pollux.lab.pretraining import Encoder, load_encoder, pretrain_simclr, save_encoder, stored_settings
+from pollux.lab.pretraining import ImageEncoder, load_encoder, pretrain_simclr, save_encoder, stored_settings
 from pretraining_images import SMALL, noise
 
 GOLDEN = Path(__file__).parent / "encoders"
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "encoders"
 )
 def test_what_an_encoder_does_not_read(images: torch.Tensor) -> None:
     with pytest.raises(InputError, match=r"floats \(n, 3, H, W\)"):
-        Encoder(3, (4,), (1,))(images)
+        ImageEncoder(3, (4,), (1,))(images)
 
 
 @pytest.mark.parametrize("name", ["finished", "unfinished"])
@@ -52,7 +52,7 @@ def test_a_training_that_earlier_code_began_is_not_begun_anew_unnoticed(tmp_path
 
 
 def test_an_encoder_of_ones_own_in_a_file(tmp_path: Path) -> None:
-    encoder = Encoder(2, (4, 8), (1, 1), mean=[1, 2], std=[3, 4]).eval()
+    encoder = ImageEncoder(2, (4, 8), (1, 1), mean=[1, 2], std=[3, 4]).eval()
     save_encoder(tmp_path / "encoder", encoder, {"trained on": "nothing"})
     images = torch.rand(3, 2, 9, 9)
     assert torch.equal(load_encoder(tmp_path / "encoder")(images), encoder(images))
@@ -64,7 +64,7 @@ def test_an_encoder_of_ones_own_in_a_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    save_encoder(tmp_path / "encoder", Encoder(3, (8, 16), (1, 1)))
+    save_encoder(tmp_path / "encoder", ImageEncoder(3, (8, 16), (1, 1)))
     return tmp_path / "encoder"
 
 
@@ -114,8 +114,8 @@ def test_foreign_files(tmp_path: Path) -> None:
 def test_files_that_claim_what_they_do_not_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, design: dict[str, Any] | None
 ) -> None:
-    encoder = Encoder(3, (8, 16), (1, 1))
-    monkeypatch.setattr(Encoder, "design", design)
+    encoder = ImageEncoder(3, (8, 16), (1, 1))
+    monkeypatch.setattr(ImageEncoder, "design", design)
     save_encoder(tmp_path / "encoder", encoder)
     with pytest.raises(InputError, match="not a whole encoder file"):
         load_encoder(tmp_path / "encoder")

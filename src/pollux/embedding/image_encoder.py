@@ -24,7 +24,7 @@ _MOST_WIDTH = 1_000_000
 _AGAIN = "Name a file that `pollux pretrain` wrote, or pretrain again."
 
 
-class Encoder(nn.Module):
+class ImageEncoder(nn.Module):
     """A small residual network: images (n, C, H, W) to features (n, d) of length 1.
 
     Images are floats in the range of the training images: bytes divided by 255, from 0 to 1, if it was pretrained on
@@ -89,13 +89,13 @@ class Encoder(nn.Module):
         return features
 
 
-def save_encoder(path: str | Path, encoder: Encoder, about: dict[str, Any] | None = None) -> None:
+def save_encoder(path: str | Path, encoder: ImageEncoder, about: dict[str, Any] | None = None) -> None:
     """Write an encoder atomically into one file; ``about`` is any JSON-serialisable metadata."""
     weights = {f"{_PREFIX}{name}": value for name, value in encoder.state_dict().items()}
     checked_tensors.write(path, FORMAT, VERSION, weights, {"design": encoder.design, **(about or {})})
 
 
-def load_encoder(path: str | Path) -> Encoder:
+def load_encoder(path: str | Path) -> ImageEncoder:
     """Load the frozen encoder from a file that ``pollux pretrain`` wrote, possibly before the training has ended.
 
     It maps images (n, C, H, W) to features (n, d) of length 1, in evaluation mode and without gradients.
@@ -116,7 +116,7 @@ def check_writable(path: str | Path) -> None:
         raise InputError(f"Nothing can be written into the folder {folder}: name a file elsewhere.")
 
 
-def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
+def read_encoder(path: str | Path) -> tuple[ImageEncoder, dict[str, Any]]:
     """Read the frozen encoder of a file and its metadata."""
     path = Path(path)
     if not path.is_file():
@@ -137,11 +137,11 @@ def read_encoder(path: str | Path) -> tuple[Encoder, dict[str, Any]]:
             raise ValueError("it has more layers than weights")
         # Build it without memory first: a file may claim a network of any size.
         with torch.device("meta"):
-            skeleton = Encoder(**design)
+            skeleton = ImageEncoder(**design)
         if _forms(skeleton.state_dict()) != _forms(weights):
             raise ValueError("its weights are not those of its layers")
         with torch.random.fork_rng(devices=[]):
-            encoder = Encoder(**design)
+            encoder = ImageEncoder(**design)
         encoder.load_state_dict(weights)
     except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError) as error:
         raise InputError(f"{path} is not a whole encoder file: {error}. {_AGAIN}") from error
