@@ -240,6 +240,9 @@ class Training(BaseEstimator):  # type: ignore[misc]
         self.checkpoint = checkpoint
 
 
+# With other values of these a training can be resumed; or they are part of its identity in another form.
+_MAY_CHANGE = ("tol", "patience", "compile", "checkpoint", "trial_epochs", "max_samples")
+
 MODEL_GROUPS: dict[str, Any] = {"mlp": MLP, "kernel": KernelModel, "soft_tree": SoftTree}
 """Groups of model parameters, by the name of the model."""
 _KINDS: dict[str, Any] = {
@@ -564,7 +567,7 @@ class Spec:
     def fingerprint(self) -> dict[str, Any]:
         """All that determines the numbers of a training, beside its data and its number of epochs, as plain data."""
         kept = {**self.mlp.get_params(), **self.options, **self.preprocessing.get_params()}
-        kept |= {name: getattr(self.training, name) for name in ("optimiser", "schedule", "reshuffle_every", "dtype")}
+        kept |= {name: value for name, value in vars(self.training).items() if name not in _MAY_CHANGE}
         # Left out if None, so that checkpoints of older versions, which lack it, still match.
         kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}
         flat = ("n_clusters", "model", "objective", "geometry", "init", "n_init", "batch_size", "learning_rate")
