@@ -672,6 +672,10 @@ _VALID: dict[str, tuple[Any, ...]] = {
 }
 
 
+# Numbers that are resolved before they are checked if they are "auto".
+_AUTO_NUMBERS = ("n_clusters", "n_init", "trial_epochs", "max_samples")
+
+
 def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
     """Raise a ValueError or TypeError for the first invalid parameter; ``given`` holds all by their own names."""
     hidden, activation = given["hidden"], given["activation"]
@@ -690,7 +694,9 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
             if name == "trial_epochs" and isinstance(value, float) and 0 < value < 1:
                 continue
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, not {value!r}.")
+                also = [*(["auto"] if name in _AUTO_NUMBERS else []), *(each for each in valid if each is not int)]
+                others = f"; or {' or '.join(map(repr, also))}" if also else ""
+                raise ValueError(f"{name} must be a positive integer, not {value!r}{others}.")
         elif name == "activation" and not isinstance(value, str):
             if not (isinstance(value, type) and issubclass(value, nn.Module)):
                 raise TypeError(f"activation is a name ({', '.join(valid)}) or a module class, not {value!r}.")
