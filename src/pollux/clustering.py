@@ -762,7 +762,6 @@ class GeminiClustering(
             sample_weight=sample_weight,
             in_memory=in_memory or has_affinity or spec.is_free,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
-            encodes=spec.encodes_streams,
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,
         )
@@ -893,7 +892,7 @@ def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: An
         highest = -1 if known is None else int(read_known(known).max(initial=-1))
         spec = spec.for_kind(kind, max(selection.best.n_clusters, highest + 1))
     if isinstance(samples, StreamSamples):
-        spec.check_streamable(samples.encoding)
+        spec.check_streamable(samples)
     return spec.with_names_of(samples), selection
 
 

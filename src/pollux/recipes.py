@@ -95,7 +95,7 @@ VISION = ("lenet5", "resnet18")
 class DataKind(NamedTuple):
     """The kind of data, which decides on "auto": the recipe or None, and the number of samples if known.
 
-    ``is_fixed`` says that samples are streamed as they are, and are not scaled as they are read.
+    ``is_fixed`` says that samples are streamed in the units that they are to keep.
     """
 
     recipe: str | None = "tables"

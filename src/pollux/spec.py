@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from pollux import names
 from pollux.data.encoding import Encoding
 from pollux.data.rows import Rows
-from pollux.data.samples import ArraySamples, Samples, StreamSamples
+from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
+from pollux.data.streams import Stream
 from pollux.errors import InputError, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
@@ -129,8 +130,10 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
     def fit(self, samples: Samples) -> FittedScaling | None:
         """Fit the scaling to samples; None if nothing is to be changed."""
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
-        if is_plain or isinstance(samples, StreamSamples):
+        if is_plain or isinstance(samples, Loader):
             return None
+        if isinstance(samples, Stream):
+            return None if samples.encoding is not None else FittedScaling.of(samples.moments(), self.scaling)
         if samples.encoding is not None:
             # An encoding has already filled gaps and scaled columns, each by its kind.
             encoded = FittedScaling.fit(samples.X, "none", self.n_components, samples.sample_weight)
@@ -331,7 +334,7 @@ def choose_parameters(given: Mapping[str, Any], kind: DataKind) -> tuple[str | N
         options["model"]["hidden"] = chosen["model__hidden"]
     model = MLP(**options["model"]) if is_auto(given["model"]) else given["model"]
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
-    # A stream that is not scaled as it is read can be scaled only if a subsample is drawn, as recipes do.
+    # What comes in given units is scaled only if a subsample is drawn, as recipes do.
     draws = recipe is not None or _is_number(getattr(given["training"], "max_samples", None))
     sees_raw = is_own or model in VISION or (kind.is_fixed and not draws)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
@@ -509,18 +512,11 @@ class Spec:
             )
         return resolve(self.geometry, self.objective.needs).for_clusters(self.n_clusters)
 
-    @property
-    def encodes_streams(self) -> bool:
-        """Whether files are filled and scaled as they are read; a recipe scales by the samples that it draws."""
-        scaling = self.preprocessing
-        changes = isinstance(scaling, Scaling) and (scaling.scaling, scaling.missing) != ("none", "error")
-        return changes and self.recipe is None and self.max_samples is None
-
-    def check_streamable(self, encoding: Encoding | None = None) -> None:
+    def check_streamable(self, samples: StreamSamples | None = None) -> None:
         """Raise an InputError if something needs all samples at once, which streamed ones do not allow."""
         asked = self.preprocessing.describe_changes()
-        if encoding is not None:
-            # It fills and scales samples as they are read.
+        if isinstance(samples, Stream) and (samples.encoding is None or not samples.is_given):
+            # These are scaled part by part, or by the encoding that the fit has learned.
             asked = [change for change in asked if not change.startswith(("scaling=", "missing="))]
         asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
         asked += [
@@ -567,7 +563,7 @@ class Spec:
     def fingerprint(self) -> dict[str, Any]:
         """All that determines the numbers of a training, beside its data and its number of epochs, as plain data."""
         kept = {**self.mlp.get_params(), **self.options, **self.preprocessing.get_params()}
-        kept |= {name: value for name, value in vars(self.training).items() if name not in _MAY_CHANGE}
+        kept |= {name: value for name, value in self.training.get_params(deep=False).items() if name not in _MAY_CHANGE}
         # Left out if None, so that checkpoints of older versions, which lack it, still match.
         kept |= {} if self.max_samples is None else {"max_samples": self.max_samples}
         flat = ("n_clusters", "model", "objective", "geometry", "init", "n_init", "batch_size", "learning_rate")

@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from coverings import every_other, in_full
 from flat_parameters import nested
@@ -234,7 +234,7 @@ def test_streams_are_refused_with_all_that_stands_in_their_way(name: str, tmp_pa
     with pytest.raises(InputError, match=r"and (n_components=100 and )?init=.* must look at all.*max_samples=20000"):
         recipe(name, max_samples=None).fit(tmp_path / "rows.npy")
     with pytest.raises(InputError, match=r"scaling='.*' and .* must look at all of them: .*max_samples=20000"):
-        recipe(name, max_samples=None).fit(TensorDataset(torch.as_tensor(WINE)))
+        recipe(name, max_samples=None).fit(DataLoader(TensorDataset(torch.as_tensor(WINE)), batch_size=50))
 
 
 @every_recipe

@@ -30,9 +30,12 @@ from pollux import GeminiClustering, load, open_stream
 from pollux.app import run_data
 from pollux.app.settings import Settings
 from pollux.data import samples as streamed
+from pollux.data.samples import open_samples
 from pollux.data.scaling import prepared
 from pollux.data.streams import DatasetChunks, FileChunks, Stream
 from pollux.errors import InputError
+from pollux.spec import Spec
+from pollux.training.problem import pose_problem
 
 CENTRES = np.array([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 4]], dtype=np.float32)
 NAMES = ["a", "b", "c", "d"]
@@ -204,35 +207,48 @@ def test_the_same_rows_in_the_same_chunks_give_the_same_bits_wherever_they_are(t
 @pytest.mark.parametrize("scaling", ["auto", "standard", "global"])
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".npy"])
 def test_rows_of_files_are_scaled_as_those_in_memory(tmp_path: Path, ending: str, scaling: str) -> None:
-    """Whether their columns are in like units or not, and whether a value is missing or not."""
+    """Whether their columns are in like units or not; a constant column stays."""
     rows = (X * np.linspace(1, 100, X.shape[1]) + 1_000).astype(np.float32)
-    for number, given in enumerate((rows, np.where(np.arange(rows.size).reshape(rows.shape) == 7, np.nan, rows))):
-        path = tmp_path / f"{number}{ending}"
-        if ending == ".csv":
-            frame(given).to_csv(path, index=False)
-        else:
-            {".parquet": in_parquet, ".npy": in_npy}[ending](path, given)
-        one = GeminiClustering(3, model="linear", preprocessing=scaling, max_epochs=3, n_init=1, random_state=0)
-        streamed, held = clone(one).fit(path), clone(one).fit(given)
-        assert streamed.encoding_ is not None
-        assert held.scaling_ is not None
-        seen = prepared(given, held.scaling_, torch.float32, "cpu")[torch.arange(len(given))]
-        readable = given if ending == ".npy" else frame(given)
-        np.testing.assert_allclose(streamed.encoding_.encode(readable), seen, atol=1e-4)
-        # The columns of a table of numbers are also read from an array.
-        np.testing.assert_array_equal(streamed.predict(readable), streamed.predict(given))
+    rows[:, 1] = 7
+    path = tmp_path / f"rows{ending}"
+    if ending == ".csv":
+        frame(rows).to_csv(path, index=False)
+    else:
+        {".parquet": in_parquet, ".npy": in_npy}[ending](path, rows)
+    one = GeminiClustering(3, model="linear", preprocessing=scaling, max_epochs=3, n_init=1, random_state=0)
+    streamed, held = clone(one).fit(path), clone(one).fit(rows)
+    assert streamed.scaling_ is not None
+    assert held.scaling_ is not None
+    for name, expected in held.scaling_.tensors().items():
+        np.testing.assert_allclose(streamed.scaling_.tensors()[name], expected, rtol=1e-6)
+    assert streamed.n_features_in_ == rows.shape[1]
+    samples = open_samples(path, copy.copy(streamed), fewest=1)
+    problem = pose_problem(Spec.of(streamed), samples, streamed.scaling_, None)
+    seen = np.concatenate([problem.batch(part).inputs for part in samples.in_order()])
+    expected = prepared(rows, held.scaling_, torch.float32, "cpu")[torch.arange(len(rows))]
+    np.testing.assert_allclose(seen, expected, atol=1e-4)
+    readable = rows if ending == ".npy" else frame(rows)
+    np.testing.assert_array_equal(streamed.labels_, streamed.predict(readable))
+    streamed.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(readable), streamed.labels_)
 
 
 def test_streams_and_networks_of_the_user_s_see_rows_as_they_are(tmp_path: Path) -> None:
     path = in_parquet(tmp_path / "rows.parquet")
     own = {"max_epochs": 2, "n_init": 1, "random_state": 0}
-    assert GeminiClustering(3, model=nn.Linear(X.shape[1], 3), **own).fit(path).encoding_ is None
-    assert GeminiClustering(3, model="linear", preprocessing=None, **own).fit(path).encoding_ is None
-    assert GeminiClustering(3, model="linear", **own).fit(open_stream(path)).encoding_ is None
-    assert GeminiClustering(3, model="linear", **own).fit(tensors()).scaling_ is None
-    # Rows that are drawn from a dataset are in memory.
-    drawn = GeminiClustering(3, model="linear", **own).set_params(training__max_samples=100).fit(tensors())
-    assert drawn.scaling_ is not None
+    assert GeminiClustering(3, model=nn.Linear(X.shape[1], 3), **own).fit(path).scaling_ is None
+    assert GeminiClustering(3, model="linear", preprocessing=None, **own).fit(path).scaling_ is None
+    for given in (open_stream(path), tensors()):
+        assert GeminiClustering(3, model="linear", **own).fit(given).scaling_ is None
+        # Unless something else is asked for, or rows are drawn, and then are in memory.
+        assert GeminiClustering(3, model="linear", preprocessing="standard", **own).fit(given).scaling_ is not None
+        drawn = GeminiClustering(3, model="linear", **own).set_params(training__max_samples=100).fit(given)
+        assert drawn.scaling_ is not None
+    standardised = open_stream(path, standardise=True)
+    with pytest.raises(InputError, match="missing='mean' and scaling='global' must look at all"):
+        GeminiClustering(3, model="linear", preprocessing="global", **own).fit(standardised)
+    with pytest.raises(InputError, match="missing='mean' and scaling='standard' must look at all"):
+        GeminiClustering(3, model="linear", preprocessing="standard", **own).fit(DataLoader(tensors(), batch_size=50))
 
 
 def test_a_large_map_is_streamed_and_a_small_one_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -652,12 +652,6 @@ class TableEncoding(Encoding):
                     has = f"{len(vectors)} numbers, and these have {rows.shape[1]}"
                     raise InputError(f"The model reads vectors of {has}.")
                 rows = pyarrow_library().table(dict(zip(vectors, rows.T, strict=True)))
-            elif rows.shape[1] == len(self.names) == len(self.decisions) and all(
-                isinstance(column, Number) for column in self.columns
-            ):
-                # All columns of the table, which are numbers, in its order.
-                order = [each.name for each in self.decisions]
-                rows = pyarrow_library().table(dict(zip(order, rows.T, strict=True)))
         table = as_arrow(rows, self.names)
         self.check_names(table.column_names)
         return table.select(self.names)

@@ -172,7 +172,6 @@ def open_samples(
     sample_weight: Any = None,
     in_memory: bool = False,
     scaling: str = "none",
-    encodes: bool = False,
     integers: bool = False,
     names: Collection[str] | None = (),
 ) -> Samples:
@@ -196,8 +195,6 @@ def open_samples(
         Whether all samples are needed in memory, so that they cannot be streamed.
     scaling : str
         Scaling of the columns of a table that holds more than numbers, and so is encoded; see :func:`learn_units`.
-    encodes : bool
-        Whether files and memory maps that hold numbers only are encoded too: filled and scaled as they are read.
     integers : bool
         Whether integers of a stream are kept, for a network that may take tokens.
     names : collection of str, optional
@@ -222,7 +219,7 @@ def open_samples(
         return Loader(X, dtype, names)
     if isinstance(X, Loader):
         return X
-    stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices, encodes=encodes)
+    stream = X if isinstance(X, Stream) else _open_stream(X, dtype, choices)
     if len(stream) < fewest:
         raise InputError(f"{stream.name} has {len(stream)} rows: at least {fewest} are needed, one for each cluster.")
     return stream.with_integers() if integers else stream
@@ -240,14 +237,13 @@ def learn_from_table(table: Any, sample_weight: Any, choices: Choices) -> TableE
     return encoding
 
 
-def _open_stream(source: Any, dtype: str, choices: Choices, *, encodes: bool) -> Stream:
-    """The samples of files or a dataset; with ``encodes``, and for tables of more than numbers, by an encoding."""
+def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
+    """The samples of files or a dataset; tables are read by an encoding, unless all columns are numbers."""
     if isinstance(source, Dataset):
         return open_stream(source, dtype=dtype)
     blocks = open_blocks(source)
     is_plain = blocks.shape is not None or set(blocks.kinds.values()) <= {"boolean", "integer", "number"}
     is_plain &= blocks.shape is not None or not _has_others_beside_vectors(blocks.names)
-    is_plain &= not encodes
     if is_plain and blocks.shape is None and choices.missing == "mean":
         # Read up to the first missing value, which requires an encoding that fills in means.
         tables = (blocks.read_block(block, blocks.names) for block in range(len(blocks.lengths)))
@@ -329,7 +325,7 @@ def recognise_samples(samples: Samples) -> DataKind:
     """The kind of data, which decides on "auto"."""
     n = int(samples.X.shape[0]) if isinstance(samples, ArraySamples) else None
     n = len(samples) if isinstance(samples, Stream) else n
-    is_fixed = not isinstance(samples, ArraySamples) and samples.encoding is None
+    is_fixed = isinstance(samples, Loader) or (isinstance(samples, Stream) and not samples.may_be_scaled)
     if samples.has_several_inputs:
         return DataKind(None, n, is_fixed)
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import no_column, plain
 from pollux.data.encoding import Encoding, TableEncoding
+from pollux.data.moments import Moments
 from pollux.data.shuffling import WINDOW_BYTES, Array, Lengths, in_order, shards
 from pollux.data.sources import Blocks, open_data
 from pollux.data.survey import Choices, learn_encoding
 from pollux.errors import InputError
-from pollux.progress import Stage, listen
+from pollux.progress import Stage, listen, track
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -43,7 +44,10 @@ class Stream:
 
     has_several_inputs = False
 
-    def __init__(self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str) -> None:
+    def __init__(
+        self, chunks: Chunks, encoding: Encoding | None, window_bytes: int, name: str, *, is_given: bool = False
+    ) -> None:
+        self.is_given = is_given
         self.chunks, self.encoding, self.window_bytes, self.name = chunks, encoding, window_bytes, name
         self.shape, self.dtype = chunks.shape, chunks.dtype
         # With an encoding, the names of columns are those of the encoding.
@@ -51,6 +55,11 @@ class Stream:
 
     def __len__(self) -> int:
         return int(self.chunks.lengths.sum())
+
+    @property
+    def may_be_scaled(self) -> bool:
+        """Whether a fit scales the samples by default: an encoding has done so, and who opens a stream has decided."""
+        return self.encoding is None and not self.is_given
 
     def take(self, rows: NDArray[np.int64]) -> Array:
         """The samples of these indices, in ascending order; chunks without any are not read."""
@@ -95,6 +104,13 @@ class Stream:
     def in_order(self) -> Iterator[Array]:
         """All samples, in the order of the source."""
         return in_order(self.chunks)
+
+    def moments(self) -> Moments:
+        """Moments of the features, in float64; all samples are read."""
+        found = Moments.empty(self.shape)
+        for part in track(self.in_order(), "scaling, part", len(self.chunks.lengths)):
+            found = found.merged(Moments.of(part.astype(np.float64)))
+        return found
 
     def summary(self, affinity: Any = None) -> str:
         """The number of rows, their location and their shape: the same for copies of the same files."""
@@ -148,7 +164,7 @@ def open_stream(
             raise InputError(f"{name} is an IterableDataset: its items cannot be read in a random order.")
         if columns is not None or standardise:
             raise InputError("The items of a Dataset are read as they are: leave out columns and standardise.")
-        return Stream(DatasetChunks(source, dtype=dtype), None, window_bytes, name)
+        return Stream(DatasetChunks(source, dtype=dtype), None, window_bytes, name, is_given=True)
     if not isinstance(source, str | Path | np.memmap):
         raise InputError(
             f"A stream reads a path, a np.memmap or a map-style torch Dataset, not {type(source).__name__}; what is in "
@@ -158,10 +174,13 @@ def open_stream(
     if blocks.shape is not None and columns is not None:
         raise InputError("Columns are chosen by name from tables; of an array save those that are to be read.")
     if not standardise:
-        return Stream(FileChunks(blocks, columns=columns, dtype=dtype), None, window_bytes, str(blocks.path))
+        chunks = FileChunks(blocks, columns=columns, dtype=dtype)
+        return Stream(chunks, None, window_bytes, str(blocks.path), is_given=True)
     with listen(None if progress is None else _report_chunks(progress)):
         choices = Choices(columns=columns or (), missing=missing)
-        return encode_stream(blocks, choices, dtype, str(blocks.path), window_bytes=window_bytes)
+        stream = encode_stream(blocks, choices, dtype, str(blocks.path), window_bytes=window_bytes)
+    stream.is_given = True
+    return stream
 
 
 def encode_stream(

@@ -141,6 +141,8 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         name = DEFAULTS[kind] if name == "auto" else name
         parameters = _read_parameters(written, OF_ALL_SAMPLES[kind].get(name)) | parameters
         named = KERNELS if kind == "kernel" else DISTANCES
+        if name == "precomputed":
+            raise ValueError("'precomputed' takes no parameters: pass the matrix as affinity=….")
         if name in named:
             return named[name].with_parameters(**parameters)
         if name in OF_ALL_SAMPLES[kind]:

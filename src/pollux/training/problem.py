@@ -109,9 +109,10 @@ def pose_problem(
                 f"{type(geometry).__name__} relates all samples with each other, so they must be in memory: use "
                 "another geometry for streamed samples."
             )
+        problem = StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator, scaling)
         if geometry is not None and adapt and geometry.adapts:
-            geometry = geometry.adapt(Rows(samples.sample(), dtype, spec.device))
-        return StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator)
+            problem.geometry = geometry.adapt(Rows(problem.sample(), dtype, spec.device))
+        return problem
     rows = prepared(samples.X, scaling, dtype, spec.device)
     rows.sample_weight = samples.sample_weight
     if geometry is not None and adapt:
@@ -246,9 +247,18 @@ class StreamProblem:
         device: str,
         ranks: Ranks | None = None,
         default_generator: torch.Generator | None = None,
+        scaling: FittedScaling | FittedTransformer | None = None,
     ) -> None:
-        self._default_generator, self.takes_integers = default_generator, False
+        self._default_generator, self.takes_integers, self._scaling = default_generator, False, scaling
         self.source, self.geometry, self.dtype, self.device, self.ranks = source, geometry, dtype, device, ranks
+
+    def _scaled(self, rows: Any) -> Tensor:
+        numbers = torch.as_tensor(rows).to(self.device, self.dtype)
+        return numbers if self._scaling is None else self._scaling(numbers)
+
+    def sample(self, most: int = 1_000) -> Tensor:
+        """At most ``most`` samples, scaled, always the same ones."""
+        return self._scaled(self.source.sample(most))
 
     @torch.no_grad()
     def batch(self, rows: NDArray[Any] | Tensor | Several, ranks: Ranks | None = None) -> Batch:
@@ -256,7 +266,7 @@ class StreamProblem:
         if isinstance(rows, Several):
             # Objectives of models with several inputs need no affinity.
             return Batch(SeveralRows(rows, self.dtype, self.device)[torch.arange(len(rows))], None, None)
-        numbers = torch.as_tensor(rows).to(self.device, self.dtype)
+        numbers = self._scaled(rows)
         affinity = None if self.geometry is None else self.geometry.of(numbers, ranks)
         return Batch(torch.as_tensor(rows).to(self.device) if self.takes_integers else numbers, affinity, None)
 

@@ -60,8 +60,7 @@ def start(
         modules = spec.build(shape, problem.dtype, count)
     for kernel in (module for module in modules if isinstance(module, KernelNetwork)):
         m = len(kernel.landmarks)
-        some = problem.source.sample(m) if isinstance(problem, StreamProblem) else problem.rows.sample(m)
-        kernel.adapt(torch.as_tensor(some))
+        kernel.adapt(problem.sample(m) if isinstance(problem, StreamProblem) else problem.rows.sample(m))
     if not isinstance(spec.model, str):
         problem.try_integers(modules, spec.n_clusters, spec.torch_dtype(np.dtype(np.float32)))
     if isinstance(problem, StreamProblem):
