@@ -456,7 +456,7 @@ class GeminiClustering(
             chosen = draw_training_samples(samples, most, spec.seed_of_samples(run.seed))
             with threads_for_samples(chosen):
                 with Stage("scaling"):
-                    scaling = spec.preprocessing.fit(chosen)
+                    scaling = spec.preprocessing.fit(chosen, run.ranks)
                 geometry = spec.resolve_geometry(given)
                 problem = pose_problem(
                     spec, chosen, scaling, geometry, run.ranks, default_generator=run.default_generator

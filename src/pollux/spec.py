@@ -31,6 +31,7 @@ from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty, as_penalty
+from pollux.ranks import Ranks
 from pollux.recipes import METHOD, PLAIN, RECIPES, UNKNOWN, VISION, DataKind, choose_hidden, choose_restarts
 
 NOT_IN_FILE = "not in the file"
@@ -127,13 +128,13 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         usual = vars(Scaling())
         return [f"{name}={value!r}" for name, value in self.get_params().items() if value != usual[name]]
 
-    def fit(self, samples: Samples) -> FittedScaling | None:
-        """Fit the scaling to samples; None if nothing is to be changed."""
+    def fit(self, samples: Samples, ranks: Ranks | None = None) -> FittedScaling | None:
+        """Fit the scaling to samples, a stream by several processes together; None if nothing is to be changed."""
         is_plain = (self.scaling, self.n_components, self.missing) == ("none", None, "error")
         if is_plain or isinstance(samples, Loader):
             return None
         if isinstance(samples, Stream):
-            return None if samples.encoding is not None else FittedScaling.of(samples.moments(), self.scaling)
+            return None if samples.encoding is not None else FittedScaling.of(samples.moments(ranks), self.scaling)
         if samples.encoding is not None:
             # An encoding has already filled gaps and scaled columns, each by its kind.
             encoded = FittedScaling.fit(samples.X, "none", self.n_components, samples.sample_weight)
@@ -179,7 +180,7 @@ class Transformer:
         """The kind of transformer and its parameters, also those of its parts, for the fingerprint of a training."""
         return {"preprocessing": [type(self.transformer), self.transformer.get_params()]}
 
-    def fit(self, samples: Samples) -> FittedTransformer:
+    def fit(self, samples: Samples, ranks: Ranks | None = None) -> FittedTransformer:
         """Fit a clone of the transformer, without sample weights."""
         assert not isinstance(samples, StreamSamples)
         return FittedTransformer(clone(self.transformer).fit(samples.X), samples.X[:1])

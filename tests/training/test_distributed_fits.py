@@ -102,9 +102,15 @@ def test_so_does_a_streamed_one_by_three(
     assert_streams_agree(three, file, objective, monkeypatch)
 
 
-def assert_streams_agree(team: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_scaled_by_all_processes_together(two: Team, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_streams_agree(two, file, "mmd_ova", monkeypatch, preprocessing="standard")
+
+
+def assert_streams_agree(
+    team: Team, file: Path, objective: str, monkeypatch: pytest.MonkeyPatch, **further: Any
+) -> None:
     size = len(team.lines)
-    options = {"objective": objective}
+    options = {"objective": objective, **further}
     answers = team.run(fits.fit_stream, str(file), options)
     stream = open_stream(file, dtype="float64")
     monkeypatch.setattr(

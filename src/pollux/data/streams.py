@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -105,12 +106,13 @@ class Stream:
         """All samples, in the order of the source."""
         return in_order(self.chunks)
 
-    def moments(self) -> Moments:
-        """Moments of the features, in float64; all samples are read."""
+    def moments(self, ranks: Ranks | None = None) -> Moments:
+        """Moments of the features, in float64; all samples are read, which several processes share."""
+        chunks, own = self.shard() if ranks is None else self.shard(ranks.rank, ranks.size)
         found = Moments.empty(self.shape)
-        for part in track(self.in_order(), "scaling, part", len(self.chunks.lengths)):
-            found = found.merged(Moments.of(part.astype(np.float64)))
-        return found
+        for chunk in track(own, "scaling, part"):
+            found = found.merged(Moments.of(chunks.read(chunk).astype(np.float64)))
+        return found if ranks is None else functools.reduce(Moments.merged, ranks.gather_objects(found))
 
     def summary(self, affinity: Any = None) -> str:
         """The number of rows, their location and their shape: the same for copies of the same files."""
