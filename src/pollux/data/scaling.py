@@ -54,7 +54,8 @@ class FittedScaling:
         """Scale samples (n, …)."""
         known = (self.centre, self.scale, self.centre if self.fill is None else self.fill)
         centre, scale, fill = (value.to(samples.device, samples.dtype) for value in known)
-        moved = (torch.where(samples.isnan(), fill, samples) - centre) / scale
+        # In place, because further copies of large samples take time and memory.
+        moved = torch.where(samples.isnan(), fill, samples).sub_(centre).div_(scale)
         return moved if self.axes is None else moved.flatten(1) @ self.axes.to(samples.device, samples.dtype)
 
     def tensors(self) -> dict[str, Tensor]:

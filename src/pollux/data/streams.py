@@ -6,6 +6,7 @@ import copy
 import functools
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ __all__ = [
 _DTYPES = ("float32", "float64")
 # A sample takes about this many rows from each of several places, since neighbouring rows in a file are often alike.
 _FEWEST_PLACES, _ROWS_OF_A_PLACE = 8, 400
-_ROWS_AT_ONCE = 4_096
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 4_096, 500_000
 _ITEMS_OF_CHUNK = 1_024
 
 
@@ -110,8 +111,12 @@ class Stream:
         """Moments of the features, in float64; all samples are read, which several processes share."""
         chunks, own = self.shard() if ranks is None else self.shard(ranks.rank, ranks.size)
         found = Moments.empty(self.shape)
+        # In small parts, because a chunk as float64 numbers, and their deviations, would take several times its memory.
+        most = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(self.shape)))
         for chunk in track(own, "scaling, part"):
-            found = found.merged(Moments.of(chunks.read(chunk).astype(np.float64)))
+            rows = chunks.read(chunk)
+            for first in range(0, len(rows), most):
+                found = found.merged(Moments.of(rows[first : first + most].astype(np.float64)))
         return found if ranks is None else functools.reduce(Moments.merged, ranks.gather_objects(found))
 
     def summary(self, affinity: Any = None) -> str:
