@@ -149,7 +149,7 @@ def open_stream(
         The columns of a table to read; all by default.
     standardise
         Read the data once to standardise numbers and to one-hot encode text of few values; a model that is fitted on
-        them can then read data frames. Without it they must be numbers, and are not scaled.
+        them can then read data frames. Without it they must be numbers, and keep their units by default.
     missing
         How missing values are handled when standardising: ``"error"``, ``"mean"`` or ``"drop"``.
     dtype
