@@ -26,8 +26,9 @@ from pollux.data.rows import Rows
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
-from pollux.errors import InputError, option, warn
+from pollux.errors import InputError, did_you_mean, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
+from pollux.io.parsing import parse_parameters
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty, as_penalty
@@ -265,13 +266,30 @@ _NESTED = {
 
 def as_group(name: str, value: Any) -> Any:
     """The group that a value stands for, such as MLP or Scaling with its defaults; other values are returned as is."""
-    if name == "model" and isinstance(value, str) and value in ("auto", *MODEL_GROUPS):
-        return MLP() if value == "auto" else MODEL_GROUPS[value]()
+    if name == "model" and isinstance(value, str):
+        return MLP() if value == "auto" else _group_of_model(value)
     if name == "preprocessing" and (value is None or isinstance(value, str)):
         return Scaling() if value is None else Scaling(value, missing="error" if value == "none" else "mean")
     if name == "training" and value is None:
         return Training()
     return value
+
+
+def _group_of_model(model: str) -> Any:
+    """The group of a named model, with options as in "kernel:landmarks=200"; other names are returned as is."""
+    name, colon, written = model.partition(":")
+    if not colon or name not in ("auto", *names.MODELS):
+        return MODEL_GROUPS[name]() if name in MODEL_GROUPS else model
+    # The layers of a perceptron have options of their own on the command line: there is one way to give them.
+    valid = [] if name not in MODEL_GROUPS or name == "mlp" else list(MODEL_GROUPS[name]().get_params())
+    options = parse_parameters(written, several=["features"])
+    unknown = [option for option in options if option not in valid]
+    if unknown or not options:
+        layers = f" (its layers: {option('hidden', group='MLP')})" if name == "mlp" else ""
+        takes = f"takes {', '.join(valid)}" if valid else f"takes no parameters behind its name{layers}"
+        alike = did_you_mean(unknown[0], valid) if unknown else ""
+        raise InputError(f"The model {name!r} {takes}; not {', '.join(map(repr, unknown or ['']))}.{alike}")
+    return MODEL_GROUPS[name](**options)
 
 
 def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -311,7 +329,7 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     for name, value in replace_auto(given, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
         if isinstance(group, MLP | KernelModel | SoftTree | Scaling | Training):
-            flat |= {"model": value if isinstance(value, str) else name_model(value)[0]} if name == "model" else {}
+            flat |= {"model": value if is_auto(value) else name_model(value)[0]} if name == "model" else {}
             flat |= group.get_params()
         else:
             flat[name] = value

@@ -17,7 +17,7 @@ import pytest
 from commands import good, read_model, refused, same_rows, same_run, summary_of
 from data_files import FAST, TABLES, frame, pixels, pollux, write_bytes
 from data_files import write_table as table_in
-from pollux import GeminiClustering, geometry, recipes
+from pollux import GeminiClustering, geometry, load, recipes
 from pollux.app import run_data
 from pollux.app.fit import make_estimator
 from pollux.app.settings import Settings, from_toml, resolve_settings
@@ -330,6 +330,18 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
         assert make_estimator(Settings(geometry=text, n_clusters=3).with_recipe("tables"), 100).geometry == expected
+
+
+def test_models_have_parameters(run: Path) -> None:
+    data = run.parent / "plain.csv"
+    for model in ("kernel:landmarks=9", "soft_tree:cuts=2,features=size,features=count"):
+        good("fit", data, *FAST, "--model", model, "--out", "own", "--overwrite")
+        assert tomllib.loads(Path("own/run.toml").read_text())["model"] == model
+        assert model in summary_of("own")["command"]
+        good("fit", "--config", "own/run.toml", "--out", "again", "--overwrite")
+        assert Path("again/clusters.csv").read_bytes() == Path("own/clusters.csv").read_bytes()
+    fitted = load("own/model.safetensors").fitted_
+    assert [fitted.encoding.feature_names[index] for index in fitted.module.features] == ["size", "count"]
 
 
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from pollux import MLP, Gemini, GeminiClustering, KernelModel, Scaling, Training, load
+from pollux import MLP, Gemini, GeminiClustering, KernelModel, Scaling, SoftTree, Training, load
 from pollux.errors import InputError
 from pollux.io.onnx import to_onnx
 from pollux.spec import GROUPS, Spec, flatten_params, nested_name
@@ -208,6 +209,40 @@ def test_groups_come_back_from_files(tmp_path: Path) -> None:
     bare.save(tmp_path / "bare")
     assert flatten_params(load(tmp_path / "bare")) == flatten_params(bare)
     assert load(tmp_path / "bare").recipe_ == "tables"
+
+
+@pytest.mark.parametrize(
+    ("written", "group"),
+    [
+        ("kernel:landmarks=9,gamma=0.5", KernelModel(9, gamma=0.5)),
+        ("kernel:landmarks=9,kernel=polynomial:degree=2", KernelModel(9, "polynomial:degree=2")),
+        ("soft_tree:cuts=2,features=1,features=0", SoftTree(2, features=(1, 0))),
+    ],
+)
+def test_models_take_their_parameters_behind_the_name(written: str, group: Any, tmp_path: Path) -> None:
+    one, other = (clustering(model=model, objective="mmd_ova").fit(X) for model in (written, group))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+    assert flatten_params(one) == flatten_params(other)
+    one.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(X), one.predict_proba(X))
+    assert clone(one).model == written
+    assert clone(one).set_params(**one.get_params()).model == written
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("kernel:landmark=9", "takes gamma, kernel, landmarks; not 'landmark'. Did you mean 'landmarks'?"),
+        ("kernel:", "takes gamma, kernel, landmarks"),
+        ("mlp:hidden=3", "no parameters behind its name (its layers: MLP(hidden=))"),
+        ("auto:hidden=3", "no parameters"),
+        ("nothing:a=1", "Unknown model 'nothing:a=1'"),
+    ],
+)
+def test_parameters_that_a_model_does_not_take_are_refused(written: str, says: str) -> None:
+    assert written in repr(clustering(model=written))
+    with pytest.raises(ValueError, match=re.escape(says)):
+        clustering(model=written).fit(X)
 
 
 @pytest.mark.parametrize(

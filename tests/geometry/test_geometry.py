@@ -293,6 +293,7 @@ def test_parameters_are_written_behind_the_name_or_given(
     [
         ("rbf:gamma=x", "numbers, as in rbf:gamma=0.5; 'gamma=x' is not one"),
         ("rbf:gamma", "'gamma' is not one"),
+        ("rbf:gamma=1,gamma=2", "given twice"),
         ("rbv:gamma=1", "Not one of them: 'rbv'. Did you mean 'rbf'"),
         ("euclidean", "Kernels go with MMD objectives, distances with Wasserstein"),
     ],

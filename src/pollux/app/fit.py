@@ -37,6 +37,7 @@ from pollux.progress import Stage
 if TYPE_CHECKING:
     from pollux.app.run_data import RunData
     from pollux.clustering import GeminiClustering
+    from pollux.data.encoding import Encoding
     from pollux.ranks import Ranks
 
 COLLAPSED = (
@@ -346,7 +347,7 @@ def _run_training(
         data = replace(data, settings=settings)
         hints = data.hints()
         with Stage("loading libraries"):
-            clustering = make_estimator(settings, len(data))
+            clustering = make_estimator(settings, len(data), data.encoding)
         lap("importing")
         if settings.recipe is not None:
             console.echo(f"method: the recipe for {settings.recipe} ({option('preset', settings.recipe)})")
@@ -520,11 +521,14 @@ def _toml(settings: Settings) -> str:
 # From settings to the estimator
 
 
-def make_estimator(settings: Settings, n: int) -> GeminiClustering:
-    """The estimator for n rows, from settings without "auto", with its parameters checked."""
+def make_estimator(settings: Settings, n: int, encoding: Encoding | None = None) -> GeminiClustering:
+    """The estimator for n rows, from settings without "auto", with its parameters checked.
+
+    Features that the model names are those of the encoding.
+    """
     from pollux.clustering import GeminiClustering
     from pollux.recipes import VISION
-    from pollux.spec import MLP, Spec, flatten_params, nested_name
+    from pollux.spec import MLP, SoftTree, Spec, as_group, flatten_params, nested_name, number_features
 
     if n < int(settings.n_clusters):
         raise InputError(
@@ -541,6 +545,9 @@ def make_estimator(settings: Settings, n: int) -> GeminiClustering:
     parameters = {nested_name(name): settings.parameter(name) for name in own}
     clustering = GeminiClustering(preprocessing=None).set_params(**parameters)
     with as_input_errors():
+        model = as_group("model", clustering.model)
+        if isinstance(model, SoftTree) and encoding is not None and not settings.n_components:
+            clustering.model = SoftTree(**number_features(model.get_params(), (), encoding))
         clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
     return clustering
 

@@ -37,6 +37,8 @@ _MOST_BYTES = 2_000_000
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:[\w"'-]+[ \t]*\.[ \t]*){30}""")
 
 
+# Names behind which parameters may stand, as in rbf:gamma=0.5.
+_WITH_PARAMETERS = ("model", "geometry")
 # Integers are numbers of rows, floats are shares: 1 is one row, 1.0 is all of them.
 _SIZES = ("min_size", "max_size")
 
@@ -155,9 +157,14 @@ class Settings:
         f"kernel (mmd: {', '.join(_KERNELS)}) or distance (wasserstein: {', '.join(_DISTANCES)}), "
         "with parameters as in rbf:gamma=0.5 or graph:neighbours=20 (plain: linear or euclidean)",
         metavar="NAME",
+        choices=("auto", *dict.fromkeys((*_KERNELS, *_DISTANCES))),
     )
     model: str = setting(
-        "auto", TRAINING, f"{_of(names.MODELS)} (plain: mlp)", metavar="NAME", choices=("auto", *names.MODELS)
+        "auto",
+        TRAINING,
+        f"{_of(names.MODELS)}, with parameters as in kernel:landmarks=200 or soft_tree:cuts=2 (plain: mlp)",
+        metavar="NAME",
+        choices=("auto", *names.MODELS),
     )
     hidden: tuple[int, ...] | str = setting(
         (),
@@ -309,14 +316,6 @@ class Settings:
             from pollux.training.checkpoints import parse_every
 
             parse_every(self.checkpoint_every)
-        geometry = self.geometry.partition(":")[0]
-        if geometry not in ("auto", *_KERNELS, *_DISTANCES):
-            alike = did_you_mean(geometry, (*_KERNELS, *_DISTANCES))
-            raise _refusal(
-                "geometry",
-                f"is a kernel ({', '.join(_KERNELS)}) or a distance ({', '.join(_DISTANCES)}); "
-                f"not {geometry!r}.{alike}",
-            )
         if not self.outliers < 1:
             raise _refusal("outliers", f"is a share of the rows, such as 0.02; not {self.outliers}.")
         if self.temperature and not self.assess:
@@ -584,8 +583,9 @@ def _checked(name: str, value: Any, default: Any) -> Any:
             expected = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
             raise _refusal(name, f"is {expected}, not {value!r}.")
     # chi2_ovo is refused elsewhere, with its reason.
-    if how.choices and value not in how.choices and (name, value) != ("objective", "chi2_ovo"):
-        alike = did_you_mean(value, how.choices)
+    chosen = value.partition(":")[0] if name in _WITH_PARAMETERS else value
+    if how.choices and chosen not in how.choices and (name, value) != ("objective", "chi2_ovo"):
+        alike = did_you_mean(chosen, how.choices)
         raise _refusal(name, f"is one of {', '.join(how.choices)}; not {value!r}.{alike}")
     for number in value if isinstance(value, tuple) else (value,):
         if how.least is not None and number != "auto" and not number >= how.least:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -22,6 +21,7 @@ from pollux.geometry.kernels import KERNELS
 from pollux.geometry.mixtures import Mixtures
 from pollux.geometry.pairwise import Encoded, Geometry, Kind, Pairwise, is_whole
 from pollux.geometry.spectral import CosineGraph, Mixed, NeighbourGraph
+from pollux.io.parsing import parse_parameters
 
 OF_ALL_SAMPLES: dict[Kind, dict[str, type[ShortestPath | NeighbourGraph | Mixed | Mixtures]]] = {
     "kernel": {"graph": NeighbourGraph, "mixed": Mixed, "cosine_graph": CosineGraph, "mixtures": Mixtures},
@@ -166,17 +166,13 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
 
 def _read_parameters(written: str, made: type | None) -> dict[str, Any]:
     """The parameters of a geometry in "gamma=0.5,degree=2"; one that takes a sequence is repeated for each value."""
-    parameters: dict[str, Any] = {}
-    for item in filter(None, written.split(",")):
-        name, _, text = item.partition("=")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = None
-        if not isinstance(value, int | float):
-            raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
-        takes_several = isinstance(getattr(made, name, None), tuple)
-        parameters[name] = (*parameters.get(name, ()), value) if takes_several else value
+    several = [name for name, default in vars(made or object).items() if isinstance(default, tuple)]
+    parameters = parse_parameters(written, several)
+    for name, value in parameters.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, str):
+                item = f"{name}={each}" if each else name
+                raise InputError(f"Parameters of a geometry are numbers, as in rbf:gamma=0.5; {item!r} is not one.")
     return parameters
 
 

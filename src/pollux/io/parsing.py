@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -52,6 +53,30 @@ def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: it is not JSON ({error}).") from error
     return parse(data, kind, source)
+
+
+def parse_parameters(written: str, several: Collection[str] = ()) -> dict[str, Any]:
+    """Parse the parameters behind the colon of a name; those of ``several`` may be repeated, and become a tuple.
+
+    Examples
+    --------
+    >>> parse_parameters("gamma=0.5,kernel=laplacian")
+    {'gamma': 0.5, 'kernel': 'laplacian'}
+    >>> parse_parameters("power=1,power=3", several=["power"])
+    {'power': (1, 3)}
+    """
+    parameters: dict[str, Any] = {}
+    for item in filter(None, written.split(",")):
+        name, _, text = item.partition("=")
+        try:
+            number = json.loads(text)
+        except ValueError:
+            number = None
+        value = number if type(number) in (int, float) else text
+        if name in parameters and name not in several:
+            raise InputError(f"{name} is given twice in {written!r}: leave one of them out.")
+        parameters[name] = (*parameters.get(name, ()), value) if name in several else value
+    return parameters
 
 
 def decode_json(text: str | bytes) -> Any:

@@ -108,7 +108,8 @@ def soft_tree(
     if not _is_whole(cuts) or cuts < 1:
         raise ValueError(f"cuts is a positive whole number, not {cuts!r}.")
     cuts = int(cuts)
-    if not 0 < temperature < math.inf:
+    given: Any = temperature
+    if not isinstance(given, numbers.Real) or not 0 < float(given) < math.inf:
         raise ValueError(f"temperature is a positive number, not {temperature!r}.")
     chosen = list(range(d)) if features is None else list(features)
     if (
