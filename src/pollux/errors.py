@@ -96,6 +96,16 @@ def command_line() -> Iterator[None]:
         _ON_COMMAND_LINE.reset(token)
 
 
+def on_command_line() -> bool:
+    """Whether messages are read by a user of the command line."""
+    return _ON_COMMAND_LINE.get()
+
+
+def advised(words: str, given: str) -> str:
+    """Advice: ``given`` for the command line, which has an option; ``words`` for Python, which has no parameter."""
+    return given if on_command_line() else words
+
+
 def option(name: str, value: Any = _UNSET, group: str = "") -> str:
     """Spell an option for the reader of a message, who uses Python or the command line.
 
@@ -111,7 +121,7 @@ def option(name: str, value: Any = _UNSET, group: str = "") -> str:
     ...     option("image_size", 32), option("header", False), option("missing"), option("drop", "height (cm)")
     ('--image-size 32', '--no-header', '--missing', "--drop 'height (cm)'")
     """
-    if not _ON_COMMAND_LINE.get():
+    if not on_command_line():
         spelled = f"{name}=" if value is _UNSET else f"{name}={value!r}"
         return f"{group}({spelled})" if group else spelled
     flag = "--" + name.replace("_", "-")

@@ -26,7 +26,7 @@ from pollux.data.rows import Rows
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
-from pollux.errors import InputError, did_you_mean, option, warn
+from pollux.errors import InputError, advised, did_you_mean, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.io.parsing import parse_parameters
 from pollux.models import activations, build
@@ -127,7 +127,7 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
     def describe_changes(self) -> list[str]:
         """Descriptions of the parameters that differ from no scaling at all."""
         usual = vars(Scaling())
-        return [f"{name}={value!r}" for name, value in self.get_params().items() if value != usual[name]]
+        return [option(name, value) for name, value in self.get_params().items() if value != usual[name]]
 
     def fit(self, samples: Samples, ranks: Ranks | None = None) -> FittedScaling | None:
         """Fit the scaling to samples, a stream by several processes together; None if nothing is to be changed."""
@@ -533,21 +533,35 @@ class Spec:
 
     def check_streamable(self, samples: StreamSamples | None = None) -> None:
         """Raise an InputError if something needs all samples at once, which streamed ones do not allow."""
-        asked = self.preprocessing.describe_changes()
-        if isinstance(samples, Stream) and (samples.encoding is None or not samples.is_given):
-            # These are scaled part by part, or by the encoding that the fit has learned.
-            asked = [change for change in asked if not change.startswith(("scaling=", "missing="))]
-        asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
-        asked += [
-            f"the penalty {name!r}"
-            for (penalty, _), name in zip(self.penalties, self.penalty_names, strict=True)
-            if getattr(penalty, "uses_spacing", False)
-        ]
-        if asked and self.max_samples is None:
+        in_memory = advised("pass an array", option("stream", "no"))
+        if self.is_free:
             raise InputError(
-                f"Streamed samples are never all in memory, and {' and '.join(asked)} must look at all of them: learn "
-                f"from some of them, as recipes do ({option('max_samples', 20_000, group='Training')}); or leave that "
-                f"out; open_stream can standardise."
+                f"A free table has a row of its own for each sample: it cannot be streamed ({in_memory}, or another "
+                f"{option('model')})."
+            )
+        if self.max_samples is not None:
+            # The training samples are in memory.
+            return
+        # What needs all samples, and what can be used instead.
+        instead: dict[str, str] = {}
+        if self.objective.needs is not None and resolve(self.geometry, self.objective.needs).needs_all_samples:
+            instead[option("geometry", self.geometry)] = option("geometry", "auto")
+        for change in self.preprocessing.describe_changes():
+            # A stream that the fit opens is scaled part by part, or by the encoding that it learns.
+            is_learned = isinstance(samples, Stream) and (samples.encoding is None or not samples.is_given)
+            if not (is_learned and change.startswith(("scaling=", "missing="))):
+                instead[change] = advised("preprocessing=None", option("n_components", 0))
+        if self.init in ("kmeans", "graph"):
+            instead[option("init", self.init)] = option("init", "random")
+        for (penalty, _), name in zip(self.penalties, self.penalty_names, strict=True):
+            if getattr(penalty, "uses_spacing", False):
+                asked = advised(f"the penalty {name!r}", option("penalties", name))
+                instead[asked] = "another penalty, such as vat"
+        if instead:
+            raise InputError(
+                f"Streamed samples are never all in memory, and {' and '.join(instead)} must look at all of them: "
+                f"choose {', '.join(dict.fromkeys(instead.values()))}; learn from some of them, as recipes do "
+                f"({option('max_samples', 20_000, group='Training')}); or hold all in memory ({in_memory})."
             )
 
     @property

@@ -240,7 +240,7 @@ def test_the_number_of_kinds_of_texts_is_found_by_their_vectors() -> None:
     assert "texts of 'review' are clustered by the vectors of wordllama" in answer.out
     assert "3 clusters: subsamples agree on them" in answer.out
     # The texts are not encoded again.
-    assert "next: pollux fit selections/r.vectors.parquet --as id review --n-clusters 3" in answer.out
+    assert "next: pollux fit selections/r.vectors.parquet --kinds id review --n-clusters 3" in answer.out
     assert Path("selections/r/selection.json").exists()
     good("select", "r.csv", "--text", "review", "--to", 3, "--subsamples", 3, "--out", "s")
     assert Path("s.vectors.parquet").exists()

@@ -221,7 +221,7 @@ def test_every_setting_arrives(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (seen["max_epochs"], seen["batch_size"], seen["learning_rate"]) == (9, 11, 0.125)
     assert (seen["n_init"], seen["patience"], seen["random_state"]) == (2, 3, 5)
     assert seen["penalties"] == {"vat": 0.5, "entropy": 1.0}
-    assert seen["geometry"].parameters == {"gamma": 0.5}
+    assert seen["geometry"] == "rbf:gamma=0.5"
     assert (seen["norm"], seen["init"], seen["schedule"]) == ("batch", "graph", "cosine")
     assert (seen["trial_epochs"], seen["n_components"]) == (8, 6)
 
@@ -329,7 +329,8 @@ def test_geometries_of_all_rows_have_parameters() -> None:
         "mixtures:neighbours=20": geometry.Mixtures(neighbours=(20,)),
         "mixtures:neighbours=5,neighbours=9,components=4": geometry.Mixtures(neighbours=(5, 9), components=4),
     }.items():
-        assert make_estimator(Settings(geometry=text, n_clusters=3).with_recipe("tables"), 100).geometry == expected
+        assert make_estimator(Settings(geometry=text, n_clusters=3).with_recipe("tables"), 100).geometry == text
+        assert geometry.resolve(text, "kernel") == expected
 
 
 def test_models_have_parameters(run: Path) -> None:
@@ -360,10 +361,13 @@ def test_the_agreement_of_restarts_is_told(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--preset", "tables", "--max-samples", "0"], "--geometry mixtures and --init kmeans must look at all rows"),
+        (
+            ["--preset", "tables", "--max-samples", "0"],
+            "--geometry mixtures and --init kmeans must look at all of them",
+        ),
         (
             ["--preset", "images", "--max-samples", "0"],
-            "--init graph and --n-components 100 and --penalties local_vat must",
+            "--n-components 100 and --init graph and --penalties local_vat must",
         ),
         (["--geometry", "graph:neighbours=3"], "--geometry graph:neighbours=3 must"),
     ],

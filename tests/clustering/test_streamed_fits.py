@@ -523,7 +523,7 @@ def test_what_needs_each_row_is_refused(tmp_path: Path, options: dict[str, Any],
 
 
 def test_graphs_of_all_rows_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="relates all samples with each other"):
+    with pytest.raises(InputError, match="'shortest_path' must look at all of them"):
         clustering(objective="wasserstein_ova", geometry="shortest_path").fit(in_npy(tmp_path / "rows.npy"))
 
 
@@ -817,7 +817,7 @@ def test_folders_of_a_partition_are_columns(table: Path, monkeypatch: pytest.Mon
     ("options", "told"),
     [
         (("--model", "free"), "A free table has a row of its own for each sample"),
-        (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all rows"),
+        (("--geometry", "shortest_path", "--objective", "wasserstein_ova"), "must look at all of them"),
         (("--label", "knid"), "knid"),
         (("--as", "id", "nmae"), "nmae"),
         (("--columns", "nothing"), "nothing"),

@@ -367,7 +367,7 @@ def test_what_the_user_says_is_done() -> None:
     codes = [index % 3 for index in range(N)]
     assert decided(codes)[0] == "number"
     assert decided(codes, kinds={"x": "text"})[:2] == ("text", True)
-    assert decided(codes, kinds={"x": "id"}) == ("id", False, "as='id'")
+    assert decided(codes, kinds={"x": "id"}) == ("id", False, "kinds='id'")
     assert decided(codes, drop=["x"])[1:] == (False, "drop=")
     assert decided([2000 + index for index in range(N)], "ID", kinds={"ID": "date"})[:2] == ("date", True)
     assert decided(list(range(N)), "ID", kinds={"ID": "number"})[:2] == ("number", True)

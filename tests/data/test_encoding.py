@@ -307,7 +307,7 @@ def test_numbers_with_a_few_words_among_them_get_advice() -> None:
     assert not names
     assert left_out["a"].endswith("not '?': make these None and the column one of numbers")
     with command_line():
-        assert kinds(a=[*map(str, range(28)), "?", "?"])[1]["a"].endswith("--as number a reads these as gaps")
+        assert kinds(a=[*map(str, range(28)), "?", "?"])[1]["a"].endswith("--kinds number a reads these as gaps")
 
 
 def test_numbers_with_one_word_among_them_get_advice_too() -> None:

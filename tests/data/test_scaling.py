@@ -305,8 +305,8 @@ def test_bad_parameters_are_named_with_what_is_valid(parameters: dict[str, Any],
         ({"init": "kmeans", "scaling": "auto"}, "and init='kmeans' must look"),
         ({"n_components": 2, "scaling": "standard"}, "and n_components=2 must look"),
         ({"penalties": {"entropy": 0.1, "local_vat": 1.0}}, "the penalty 'local_vat' must look"),
-        ({"geometry": "graph"}, "NeighbourGraph relates all samples with each other"),
-        ({"geometry": "mixtures"}, "Mixtures relates all samples"),
+        ({"geometry": "graph"}, "geometry='graph' must look at all of them: choose geometry='auto'; "),
+        ({"geometry": "mixtures"}, "or hold all in memory \\(pass an array\\)"),
     ],
 )
 def test_what_must_see_all_rows_is_refused_for_streams(

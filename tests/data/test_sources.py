@@ -224,7 +224,7 @@ def test_what_an_npz_file_or_folder_names_can_identify_rows(tmp_path: Path, kind
 
 def test_numbers_of_arrays_are_no_names(tmp_path: Path) -> None:
     np.save("array.npy", np.random.default_rng(0).integers(0, 3, (12, 3)))
-    refused("array.npy", "--as", "text", "1", says="--as")
+    refused("array.npy", "--as", "text", "1", says="--kinds")
 
 
 def test_columns_of_arrays_go_by_their_numbers(tmp_path: Path) -> None:

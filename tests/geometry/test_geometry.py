@@ -294,8 +294,8 @@ def test_parameters_are_written_behind_the_name_or_given(
         ("rbf:gamma=x", "numbers, as in rbf:gamma=0.5; 'gamma=x' is not one"),
         ("rbf:gamma", "'gamma' is not one"),
         ("rbf:gamma=1,gamma=2", "given twice"),
-        ("rbv:gamma=1", "Not one of them: 'rbv'. Did you mean 'rbf'"),
-        ("euclidean", "Kernels go with MMD objectives, distances with Wasserstein"),
+        ("rbv:gamma=1", "'rbv' is not one of them. Did you mean 'rbf'"),
+        ("euclidean", "Kernels go with mmd objectives, distances with wasserstein"),
     ],
 )
 def test_what_is_written_wrongly_is_explained(written: str, message: str) -> None:

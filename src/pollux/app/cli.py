@@ -153,7 +153,7 @@ _SYNONYMS = {
     **dict.fromkeys(("--include", "--features"), "--columns"),
     **dict.fromkeys(("--sheet", "--sheet-name"), "--array"),
     **dict.fromkeys(("--query", "--table"), "--sql"),
-    **dict.fromkeys(("--index", "--index-col"), "--as"),
+    **dict.fromkeys(("--index", "--index-col"), "--kinds"),
     **dict.fromkeys(("--na-values", "--null"), "--na"),
     **dict.fromkeys(("--kernel", "--metric"), "--geometry"),
     "--lr": "--learning-rate",

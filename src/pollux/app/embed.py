@@ -214,7 +214,7 @@ def _embed_texts(
         found = _load_encoder(encoder, of_texts=True)
     except ImportError as error:
         raise InputError(f"The column {text!r} holds texts, which must become vectors. {error}") from error
-    beside = dict.fromkeys(identifiers, option("as", "id"))
+    beside = dict.fromkeys(identifiers, option("kinds", "id"))
     beside |= {name: option(role) for role in ("label", "known") if (name := getattr(settings, role))}
     chunks = _chunks(source, text, _IMAGE_SIZE, beside)
     # Read first, so that errors are raised before anything is written.

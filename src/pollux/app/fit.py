@@ -31,7 +31,7 @@ from pollux.app.settings import (
     resolve_settings,
 )
 from pollux.app.signals import handle_signals, interrupt, on_stop, stop_on_signals
-from pollux.errors import InputError, NothingLearnedError, as_input_errors, counted, did_you_mean, option
+from pollux.errors import InputError, NothingLearnedError, as_input_errors, counted, option
 from pollux.progress import Stage
 
 if TYPE_CHECKING:
@@ -527,6 +527,7 @@ def make_estimator(settings: Settings, n: int, encoding: Encoding | None = None)
     Features that the model names are those of the encoding.
     """
     from pollux.clustering import GeminiClustering
+    from pollux.geometry import resolve
     from pollux.recipes import VISION
     from pollux.spec import MLP, SoftTree, Spec, as_group, flatten_params, nested_name, number_features
 
@@ -548,46 +549,20 @@ def make_estimator(settings: Settings, n: int, encoding: Encoding | None = None)
         model = as_group("model", clustering.model)
         if isinstance(model, SoftTree) and encoding is not None and not settings.n_components:
             clustering.model = SoftTree(**number_features(model.get_params(), (), encoding))
-        clustering.geometry = _geometry(settings, Spec.of(clustering).objective.needs)
-    return clustering
-
-
-def _geometry(settings: Settings, needs: Any) -> Any:
-    """The geometry of the settings, "auto" if the objective ``needs`` none; refused if it is of another kind."""
-    from pollux.geometry import resolve
-
-    name = settings.geometry.partition(":")[0]
-    if needs is None:
-        if settings.geometry != "auto":
+        if (needs := Spec.of(clustering).objective.needs) is not None:
+            resolve(settings.geometry, needs)
+            clustering.geometry = settings.geometry
+        elif settings.geometry != "auto":
             raise InputError(
                 f"{settings.objective} compares predictions only: it needs no {option('geometry')}, so leave it out."
             )
-        return "auto"
-    kernels = ("auto", *names.KERNELS, *names.KERNELS_OF_ALL_SAMPLES)
-    distances = ("auto", *names.DISTANCES, *names.DISTANCES_OF_ALL_SAMPLES)
-    valid, others = (kernels, distances) if needs == "kernel" else (distances, kernels)
-    if name not in valid:
-        is_other = f" {name} is a {'distance' if needs == 'kernel' else 'kernel'}."
-        hint = is_other if name in others else did_you_mean(name, valid)
-        raise InputError(
-            f"{settings.objective} needs a {needs}: {', '.join(valid)}; not {name!r}.{hint} "
-            f"Kernels go with mmd objectives, distances with wasserstein."
-        )
-    geometry = resolve(settings.geometry, needs)
-    return geometry if name != settings.geometry else name
+    return clustering
 
 
 def check_streamable(settings: Settings) -> None:
     """Raise an InputError if something needs all rows at once, and these are streamed."""
-    from pollux.geometry import resolve
-    from pollux.objectives import PENALTIES
     from pollux.spec import Spec
 
-    if settings.model == "free":
-        raise InputError(
-            f"A free table has a row of its own for each sample: it cannot be streamed ({option('stream', 'no')}, or "
-            f"another {option('model')})."
-        )
     if settings.assess:
         raise InputError(
             f"Rows that are read as they are needed cannot be fitted twenty times: leave out {option('assess')}, or "
@@ -596,28 +571,4 @@ def check_streamable(settings: Settings) -> None:
     # The result does not depend on which recipe the data will get.
     settings = settings.with_recipe("tables")
     settings = replace(settings, n_clusters=2) if settings.n_clusters == "auto" else settings
-    clustering = make_estimator(settings, int(settings.n_clusters))
-    if settings.max_samples:
-        # The training samples are in memory.
-        return
-    spec = Spec.of(clustering)
-    # What needs all rows, and what can be used instead.
-    instead: dict[str, str] = {}
-    needs = spec.objective.needs
-    if needs is not None and resolve(clustering.geometry, needs).needs_all_samples:
-        instead[option("geometry", settings.geometry)] = option("geometry", "auto")
-    if settings.init in ("kmeans", "graph"):
-        instead[option("init", settings.init)] = option("init", "random")
-    if settings.n_components:
-        instead[option("n_components", settings.n_components)] = option("n_components", 0)
-    for name in settings.penalties:
-        if getattr(PENALTIES[name], "uses_spacing", False):
-            instead[option("penalties", name)] = "another penalty, such as vat"
-    if instead:
-        raise InputError(
-            f"{settings.data} is read as it is needed, and {' and '.join(instead)} must look at all rows at once: "
-            f"choose {', '.join(instead.values())}; learn from some of them ({option('max_samples', 20_000)}); or hold "
-            f"the rows in memory ({option('stream', 'no')})."
-        )
-    # Anything else.
-    spec.check_streamable()
+    Spec.of(make_estimator(settings, int(settings.n_clusters))).check_streamable()

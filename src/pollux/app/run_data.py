@@ -128,7 +128,7 @@ class RunData:
         if any(not each.used or each.reason for each in decisions):
             lines += decisions.lines(_MOST_LISTED)
             if self.recipe != "embeddings":
-                lines.append("to change this: --use COLUMN, --drop COLUMN, --as text|number|date|id COLUMN")
+                lines.append("to change this: --use COLUMN, --drop COLUMN, --kinds text|number|date|id COLUMN")
         if self.n_dropped:
             lines.append(f"left out {self.n_dropped:,} rows that lack values")
         if self.settings.scaling == "auto" and len(self.encoding.scales) > 1 and self.recipe != "embeddings":
@@ -496,7 +496,7 @@ def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
             check_nameable(next(source.stream(TableEncoding(()), named)), named)
     elif settings.label or choices.identifiers:
         raise InputError(
-            f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('as', 'id')}."
+            f"An .npy file has no columns beside its rows: leave out {option('label')} and {option('kinds', 'id')}."
         )
     dtype = "float64" if settings.dtype == "float64" else "float32"
     stream = encode_stream(blocks, choices, dtype, settings.data, ranks=ranks)

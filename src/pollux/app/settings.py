@@ -60,8 +60,6 @@ class Option:
     """The type of a number that may also be "auto": int, or float for any number."""
     short: str = ""
     """A short name on the command line, which is also the key in run.toml files of older versions."""
-    flag: str = ""
-    """The name on the command line, if it is not that of the field."""
 
 
 def setting(default: Any, group: str, help: str, **how: Any) -> Any:
@@ -93,7 +91,7 @@ class Settings:
         "tells rows apart, which is not used",
         metavar="KIND COLUMN",
         choices=names.KINDS,
-        flag="as",
+        short="as",
     )
     label: str = setting("", COLUMNS, "known classes: never used for training, only to score it", metavar="COLUMN")
     known: str = setting(
@@ -377,7 +375,7 @@ class Settings:
         words = ["pollux", "fit", *([] if is_last else [self.data])]
         words += [] if self.recipe is None else ["--preset", self.recipe]
         for name, value in self.changed().items():
-            spelled = f"--{OPTIONS[name].flag or name.replace('_', '-')}"
+            spelled = f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
                 words.append(spelled if value else f"--no-{name}")
                 continue
@@ -462,7 +460,7 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
             else:
                 parsers: dict[type | None, Any] = {int: _count_or_auto, float: _number_or_auto, None: type(default)}
                 how["type"] = _count_or_share if name in _SIZES else parsers[each.auto]
-        spellings = [f"--{each.flag or name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
+        spellings = [f"--{name.replace('_', '-')}", *([f"--{each.short}"] if each.short else [])]
         found[each.group].add_argument(*spellings, **how)
     return found
 
@@ -633,7 +631,7 @@ def _weights(penalties: Any) -> dict[str, float]:
 def _refusal(name: str, why: str) -> InputError:
     """An error that begins with the option in the reader's words; on the command line with its short name."""
     how = OPTIONS.get(name)
-    spelled = option(how.flag if how and how.flag else name).removesuffix("=")
+    spelled = option(name).removesuffix("=")
     if how and how.short and spelled.startswith("--"):
         spelled += f"/--{how.short}"
     return InputError(f"{spelled} {why}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.errors import InputError, did_you_mean, option
+from pollux.errors import InputError, did_you_mean
 
 CODE = re.compile(r"0\d+|\d{19,}")
 """Text that looks like a number, but would lose digits as one."""
@@ -284,11 +284,6 @@ def no_column(absent: Sequence[str], there: Sequence[str], given: str = "") -> I
     asked = f" ({given})" if given else ""
     alike = did_you_mean(absent[0], there)
     return InputError(f"There is no column {quoted(absent, 5)}{asked}.{alike} There are: {quoted(there, 30)}.")
-
-
-def advised(words: str, given: str) -> str:
-    """Advice: ``given`` for the command line, which has an option; ``words`` for Python, which has no parameter."""
-    return given if option("drop").startswith("--") else words
 
 
 def quoted(names: Sequence[str], most: int = 12) -> str:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from pollux.data.arrow import (
     VECTOR,
-    advised,
     as_arrow,
     as_numbers,
     as_text,
@@ -32,7 +31,7 @@ from pollux.data.arrow import (
 )
 from pollux.data.moments import looks_embedded, parts_of
 from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_times, written_numbers
-from pollux.errors import InputError, did_you_mean, option, warn
+from pollux.errors import InputError, advised, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
 from pollux.progress import track

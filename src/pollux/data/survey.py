@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from pollux.data.arrow import (
     CODE,
     VECTOR,
-    advised,
     are_prose,
     as_numbers,
     as_text,
@@ -67,7 +66,7 @@ from pollux.data.spellings import (
     read_times,
     written_numbers,
 )
-from pollux.errors import InputError, NoColumnError, option
+from pollux.errors import InputError, NoColumnError, advised, option
 from pollux.progress import track
 from pollux.recipes import WIDE, recognise_kind
 
@@ -180,7 +179,7 @@ class Choices:
         }
         kinds = {name: kind for given, kind in self.kinds.items() for name in split_names([given], there)}
         single = [(given, [value]) for given in ("known", "label") if (value := getattr(self, given)) is not None]
-        for given, asked in [*single, *names.items(), ("as", kinds)]:
+        for given, asked in [*single, *names.items(), ("kinds", kinds)]:
             absent = [name for name in asked if name not in there]
             if absent:
                 raise no_column(absent, there, option(given))
@@ -413,10 +412,10 @@ class ArraySurvey(Survey):
         is_chosen = self.choices.columns or self.choices.drop or self.choices.use
         kinds = [kind for kind in self.choices.kinds.values() if kind not in ("id", "number")]
         if is_image and (is_chosen or kinds):
-            given = f"{option('columns')}, {option('drop')}, {option('use')} and {option('as')}"
+            given = f"{option('columns')}, {option('drop')}, {option('use')} and {option('kinds')}"
             raise InputError(f"Images have no columns to choose from: leave out {given}.")
         if kinds:
-            raise InputError(f"An array holds numbers throughout: leave out {option('as')}, or use a table.")
+            raise InputError(f"An array holds numbers throughout: leave out {option('kinds')}, or use a table.")
         self.names = [] if is_image else list(self.columns) or [str(index) for index in range(self.shape[0])]
         self._among = replace(self.choices, label=None, kinds={}).among(self.names)
 
@@ -553,7 +552,7 @@ class TableSurvey(Survey):
             except LeaveOutError as reason:
                 if column.wanted:
                     asked = option("columns") if name in self.choices.columns else option("use")
-                    asked = option("as") if name in self.choices.kinds else asked
+                    asked = option("kinds") if name in self.choices.kinds else asked
                     raise InputError(
                         f"Column {name!r} was asked for ({asked}), but cannot be used: {reason}."
                     ) from None
@@ -592,7 +591,7 @@ class TableSurvey(Survey):
         if name == self.choices.known:
             return Decision(name, "", False, f"known clusters ({option('known')})")
         if name in self.choices.identifiers:
-            return Decision(name, "id", False, option("as", "id"))
+            return Decision(name, "id", False, option("kinds", "id"))
         return Decision(name, "", False, option("drop") if name in self.choices.drop else f"not in {option('columns')}")
 
 
@@ -1176,6 +1175,6 @@ def _almost_numbers(name: str, counts: Mapping[str, int]) -> str:
         return ""
     advice = advised(
         "make these None and the column one of numbers",
-        f"{option('as', 'number')} {shlex.quote(name)} reads these as gaps",
+        f"{option('kinds', 'number')} {shlex.quote(name)} reads these as gaps",
     )
     return f"; most are numbers, but not {quoted(words, 3)}: {advice}"

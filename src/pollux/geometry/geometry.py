@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.data.rows import as_rows, share
-from pollux.errors import InputError, did_you_mean
+from pollux.errors import InputError, advised, did_you_mean
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
@@ -147,14 +147,15 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
             return named[name].with_parameters(**parameters)
         if name in OF_ALL_SAMPLES[kind]:
             return _of_all_samples(name, kind, parameters)
-        valid = [*named, *OF_ALL_SAMPLES[kind], "precomputed"]
+        valid = [*named, *OF_ALL_SAMPLES[kind]]
         other: Kind = "distance" if kind == "kernel" else "kernel"
         is_other = name in (DISTANCES if kind == "kernel" else KERNELS) or name in OF_ALL_SAMPLES[other]
-        found = f"Not one of them: {name!r}.{did_you_mean(name, valid)}"
+        found = f"{name!r} is not one of them.{did_you_mean(name, valid)}"
         if is_other:
-            found = f"{name!r} is a {other}: resolve({name!r}, {other!r})."
-            found += " Kernels go with MMD objectives, distances with Wasserstein."
-        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}, or a function. {found}")
+            found = f"{name!r} is a {other}{advised(f': resolve({name!r}, {other!r})', '')}."
+            found += " Kernels go with mmd objectives, distances with wasserstein."
+        also = advised("; or 'precomputed', or a function", "")
+        raise ValueError(f"The objective needs a {kind}: {', '.join(valid)}{also}. {found}")
     if parameters:
         raise TypeError(f"Parameters {sorted(parameters)} belong to a named geometry; bind them yourself.")
     if isinstance(geometry, Geometry):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pollux.data.arrow import advised
-from pollux.errors import option
+from pollux.errors import advised, option
 from pollux.inspection.structure import CLEAR
 from pollux.io.atomic import in_place
 from pollux.report.canvas import GRID, INK, QUIET, TITLE, clean_axes, colours, new_figure

@@ -17,11 +17,11 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier
 
-from pollux.data.arrow import advised, as_arrow, as_numbers, kind_of, pyarrow_library
+from pollux.data.arrow import as_arrow, as_numbers, kind_of, pyarrow_library
 from pollux.data.encoding import Encoding, Feature, TableEncoding, readable_names
 from pollux.data.sources import InMemory
 from pollux.data.survey import Choices, learn_encoding
-from pollux.errors import InputError, option
+from pollux.errors import InputError, advised, option
 from pollux.trees.contrasts import (
     Contrasts,
     clusters_of_few_rows,
