@@ -44,7 +44,7 @@ TOGETHER = {
 LONGEST_FIRST = (
     *("test_faults.py", "test_estimator.py", "test_checkpoints.py", "test_readme.py"),
     *("test_page.py", "test_search.py"),
-    *("test_report.py", "test_fit.py", "test_sources.py", "test_estimator_checks.py", "test_presets.py"),
+    *("test_report.py", "test_fit.py", "test_sources.py", "test_estimator_checks.py", "test_recipes.py"),
     *("test_neighbours.py", "test_run_folder.py", "test_interruption.py", "test_laws.py"),
     *("test_own_loops.py", "test_paper.py", "test_explanation.py", "test_grid.py", "test_onnx.py", "test_bad_input.py"),
     *("test_examples.py", "test_precision.py", "test_run_data.py", "test_restarts.py", "test_starting.py"),
