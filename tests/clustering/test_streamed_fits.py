@@ -870,6 +870,24 @@ def test_gaps_in_a_file_of_numbers_are_filled_as_those_of_a_frame_are(tmp_path: 
     assert clustering.predict(frame).shape == (60,)
 
 
+@pytest.mark.parametrize("own", [{}, {"model": "linear", "preprocessing": "standard"}], ids=["recipe", "linear"])
+def test_gaps_in_an_array_are_filled_as_those_in_memory_are(tmp_path: Path, own: dict[str, Any]) -> None:
+    rows = X.copy()
+    rows[5:9, 1] = np.nan
+    path = in_npy(tmp_path / "rows.npy", rows)
+    one = GeminiClustering(3, **own, max_epochs=3, n_init=1, random_state=0)
+    streamed, held = clone(one).fit(path), clone(one).fit(rows)
+    assert streamed.scaling_ is not None
+    for name, expected in held.scaling_.tensors().items():
+        np.testing.assert_allclose(streamed.scaling_.tensors()[name], expected, rtol=1e-6)
+    np.testing.assert_array_equal(streamed.labels_, streamed.predict(rows))
+    with pytest.raises(InputError, match="row 5: column '1' is missing"):
+        clone(one).set_params(preprocessing=None, model="linear").fit(path)
+    rows[7, 0] = np.inf
+    with pytest.raises(InputError, match="row 7: column '0' is infinite"):
+        clone(one).fit(in_npy(tmp_path / "rows.npy", rows))
+
+
 def test_rows_far_outside_streamed_ones_are_warned_of(table: Path) -> None:
     options = ("--stream", "yes", "--model", "linear", "--objective", "mmd_ovo")
     assert fit(table, *options, "--out", "run").code == 0

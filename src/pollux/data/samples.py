@@ -249,7 +249,8 @@ def _open_stream(source: Any, dtype: str, choices: Choices) -> Stream:
         tables = (blocks.read_block(block, blocks.names) for block in range(len(blocks.lengths)))
         is_plain = not any(is_missing(column).any() for table in tables for column in table.columns)
     if is_plain:
-        return Stream(FileChunks(blocks, dtype=dtype), None, WINDOW_BYTES, str(blocks.path))
+        chunks = FileChunks(blocks, dtype=dtype, missing=choices.missing)
+        return Stream(chunks, None, WINDOW_BYTES, str(blocks.path))
     return encode_stream(blocks, choices, dtype, str(blocks.path))
 
 

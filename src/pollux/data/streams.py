@@ -252,8 +252,9 @@ class Chunks(ABC):
 class FileChunks(Chunks):
     """Rows of files: a table, an .npy file or a ``np.memmap``; each of its blocks is a chunk.
 
-    Without an encoding all columns of a table, or those named by ``columns``, must hold numbers without missing values.
-    With one they are encoded by it; rows that it drops are counted in a first pass, unless ``lengths`` (c,) are given.
+    Without an encoding all columns of a table, or those named by ``columns``, must hold numbers without missing values;
+    arrays may hold NaN if ``missing`` is "mean", for a scaling that fills them in. With one they are encoded by it;
+    rows that it drops are counted in a first pass, unless ``lengths`` (c,) are given.
     """
 
     def __init__(
@@ -264,8 +265,10 @@ class FileChunks(Chunks):
         encoding: Encoding | None = None,
         dtype: Any = "float32",
         lengths: Lengths | None = None,
+        missing: str = "error",
     ) -> None:
         self.blocks = open_blocks(source)
+        self._may_be_missing = missing == "mean"
         self.encoding, self.dtype = encoding, _check_dtype(dtype)
         self._names: list[str] = []
         if encoding is None:
@@ -304,7 +307,7 @@ class FileChunks(Chunks):
         else:
             rows = _matrix(stored, self.dtype, where)
         _check_length(len(rows), int(self.lengths[chunk]), where)
-        _check_rows(rows, lambda row: self.blocks.where(chunk, row), names)
+        _check_rows(rows, lambda row: self.blocks.where(chunk, row), names, self._may_be_missing)
         return rows
 
     def holds_integers(self) -> bool:
@@ -488,13 +491,15 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _check_rows(rows: Array, where: Callable[[int], str], names: Sequence[str] | None) -> None:
+def _check_rows(
+    rows: Array, where: Callable[[int], str], names: Sequence[str] | None, may_be_missing: bool = False
+) -> None:
     """Raise an InputError that names the first entry of rows (n, …) that is not finite, and the place of its row."""
     # The sum is not finite if an entry is not, and needs no memory; if it merely overflowed, entries are checked.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(rows.sum()):
             return
-    bad = ~np.isfinite(rows)
+    bad = np.isinf(rows) if may_be_missing else ~np.isfinite(rows)
     if not bad.any():
         return
     row, *place = (int(index) for index in np.argwhere(bad)[0])
