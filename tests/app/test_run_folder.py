@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from torch.distributed import TCPStore
 
 from commands import settings
 from data_files import FAST, pollux, tree
@@ -249,6 +252,27 @@ def test_processes_that_are_started_again_after_the_results_are_there_have_ended
     assert answer.code == 0, answer
     assert "saved in run" in answer.out
     assert json.loads(pollux(*words, "--json").out)["folder"] == "run"
+    assert tree(Path("run")) == before
+
+
+def test_all_processes_that_are_started_again_end_well(data: Path) -> None:
+    """Also those that have no folder, and so cannot see that the results are there."""
+    words = ("fit", data, *FAST, "--out", "run")
+    assert pollux(*words).code == 0
+    before = tree(Path("run"))
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    group |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "1"}
+    command = [sys.executable, "-m", "pollux", *map(str, words)]
+    started = [
+        subprocess.Popen(
+            command, env={**os.environ, **group, "RANK": rank}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for rank in "01"
+    ]
+    printed = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0], printed
+    assert [b"saved in run" in out for out, _ in printed] == [True, False]
     assert tree(Path("run")) == before
 
 

@@ -208,20 +208,28 @@ def start_run(
     data = resolve_data(settings.data)
     settings = replace(settings, data=data, must_link=must_link, cannot_link=cannot_link)
     with _processes(settings.device) as ranks:
-        if ranks is not None and ranks.rank:
-            return _run_training(settings, nullcontext(None), ranks)
+        is_first = ranks is None or not ranks.rank
+        unfinished, finished = None, None
         # torchrun restarts the processes after one of them has died.
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-            unfinished = run_folder.find_run(out, settings.data, settings, finished=False)
-            if unfinished is not None:
-                return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
-            finished = run_folder.find_run(out, settings.data, settings, finished=True)
-            if finished is not None:
-                # Launchers restart after any exit code but zero; a field that the summary lacks is not an error.
-                found = {"folder": str(finished), **run_folder.read_summary(finished)}
-                console.print_json(json.dumps(found, ensure_ascii=False))
-                console.echo(f"saved in {finished}, before the processes were started again")
+            if is_first:
+                unfinished = run_folder.find_run(out, settings.data, settings, finished=False)
+                finished = run_folder.find_run(out, settings.data, settings, finished=True)
+            if ranks is not None:
+                # The first process tells the others, which may not see its disk.
+                unfinished, finished = ranks.broadcast_object((unfinished, finished))
+        if unfinished is None and finished is not None:
+            # Launchers restart after any exit code but zero; a field that the summary lacks is not an error.
+            if not is_first:
                 return None
+            found = {"folder": str(finished), **run_folder.read_summary(finished)}
+            console.print_json(json.dumps(found, ensure_ascii=False))
+            console.echo(f"saved in {finished}, before the processes were started again")
+            return None
+        if not is_first:
+            return _run_training(settings, nullcontext(None), ranks)
+        if unfinished is not None:
+            return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)
