@@ -118,6 +118,8 @@ def test_what_cannot_be_explained_is_refused(clustering, X) -> None:
         explain(clustering, X)
     with pytest.raises(InputError, match="feature_names"):
         explain(np.zeros(150, dtype=int), IRIS, ["a"])
+    with pytest.raises(InputError, match="number 1,000,000,000: pass"):
+        explain(np.repeat([3, 10**9], 75), IRIS)
 
 
 def test_one_cluster_is_all_rows() -> None:

@@ -40,6 +40,8 @@ Labels = NDArray[np.int64]
 Features = tuple[Feature, ...]
 
 _MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
+# Tables have a row for each number up to the largest label.
+_LARGEST_LABEL = 1_000_000
 # Maximum number of columns for the tree, and for each rule: those that differ most between clusters are used.
 _OF_TREE, _OF_RULES = 1_024, 64
 # A further condition must raise the F1 score of a rule by this much.
@@ -401,6 +403,11 @@ def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
         raise InputError(
             f"explain needs the cluster of each of the {n:,} rows: a fitted clustering, or whole numbers (n,); "
             f"these are {labels.dtype} of shape {labels.shape}."
+        )
+    if (largest := labels.max(initial=-1)) > _LARGEST_LABEL:
+        raise InputError(
+            f"explain numbers clusters from 0, and here is one of number {largest:,}: pass "
+            "numpy.unique(labels, return_inverse=True)[1]."
         )
     return labels.astype(np.int64)
 
