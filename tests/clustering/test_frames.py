@@ -54,6 +54,28 @@ def fitted() -> GeminiClustering:
     return clustering().fit(guests())
 
 
+def test_frames_of_polars_are_read_as_those_of_pandas(fitted: GeminiClustering) -> None:
+    """It exports text as views, and categories as a dictionary of views."""
+    table = pa.Table.from_pandas(guests(), preserve_index=False)
+    for name in ("diet", "price", "remark"):
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string_view()))
+    rooms = table["room"].combine_chunks()
+    rooms = pa.DictionaryArray.from_arrays(rooms.indices.cast(pa.uint32()), rooms.dictionary.cast(pa.string_view()))
+    halves = pa.chunked_array([rooms[:20], rooms[20:]])
+    table = table.set_column(table.column_names.index("room"), "room", halves)
+    np.testing.assert_array_equal(fitted.predict_proba(table), fitted.predict_proba(guests()))
+    assert clustering().fit(table).columns_ == fitted.columns_
+
+
+def test_a_lazy_frame_is_refused() -> None:
+    class LazyFrame:
+        columns = ("a",)
+        collect = collect_schema = None
+
+    with pytest.raises(InputError, match=r"X is a LazyFrame, which holds no rows yet: pass X\.collect\(\)"):
+        clustering().fit(LazyFrame())
+
+
 def test_columns_tell_what_became_of_them(fitted: GeminiClustering) -> None:
     found = {each.name: (each.kind, each.used) for each in fitted.columns_}
     assert found == {

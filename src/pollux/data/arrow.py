@@ -63,6 +63,8 @@ def check_frame(table: Any) -> None:
             f"X is a {type(table).__name__}, and a table or (n, d) array is needed; series.to_frame() makes one of "
             "a column, and df.iloc[[i]] is one of a row."
         )
+    if hasattr(table, "collect_schema") and hasattr(table, "collect"):
+        raise InputError(f"X is a {type(table).__name__}, which holds no rows yet: pass X.collect().")
     if not hasattr(table, "iloc"):
         return
     twice = [str(name) for name, times in Counter(table.columns).items() if times > 1]
@@ -183,6 +185,11 @@ def numbers_as_text(name: str, values: Any) -> Any:
 def plain(values: Any) -> Any:
     """A column of an Arrow table without encodings, such as dictionaries, that its functions do not support."""
     pa = pyarrow_library()
+    if pa.types.is_dictionary(values.type) and pa.types.is_string_view(values.type.value_type):
+        # Categories of polars, which pyarrow cannot cast.
+        if isinstance(values, pa.ChunkedArray):
+            return pa.chunked_array(map(plain, values.chunks), pa.string())
+        return plain(values.dictionary).take(values.indices)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_float16(values.type):
