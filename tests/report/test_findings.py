@@ -18,12 +18,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import pollux
 from flat_parameters import make_clustering
 from pollux import Gemini, GeminiClustering
 from pollux.clustering import CollapseWarning
+from pollux.geometry import NeighbourGraph, resolve
 from pollux.report import describe, describe_training, render_page
 from pollux.report.findings import Places
 from report_pages import make_findings, parse
@@ -77,6 +78,9 @@ def test_the_batch_size_is_that_of_streamed_drawn_and_weighted_samples(tmp_path:
     assert describe_training(fitted(batch_size=None, max_samples=40))["Batch size"] == "40"
     half = fitted(batch_size=None).fit(blobs(), sample_weight=np.arange(60) % 4 > 1)
     assert describe_training(half)["Batch size"] == "30"
+    batches = BatchSampler(RandomSampler(range(60)), 15, drop_last=False)
+    loader = DataLoader(TensorDataset(torch.as_tensor(blobs()).float()), batch_sampler=batches)
+    assert describe_training(fitted(loader))["Batch size"] == "15"
     # Model files of old versions do not hold it.
     half.fitted_ = replace(half.fitted_, batch_size=None)
     assert describe_training(half)["Batch size"] == "all samples"
@@ -98,6 +102,23 @@ def test_settings_are_those_that_matter_in_words() -> None:
     }.items() <= described.items()
     assert "Geometry" not in described
     assert describe_training(fitted(model="mlp", hidden=(5, 4)))["Model"] == "mlp, 5 + 4 hidden units"
+
+
+@pytest.mark.parametrize(
+    ("geometry", "says"),
+    [
+        ("rbf:gamma=0.5", "rbf:gamma=0.5 kernel"),
+        (resolve("rbf", gamma=0.5), "rbf:gamma=0.5 kernel"),
+        (NeighbourGraph(neighbours=7), "graph:neighbours=7 kernel"),
+        ("graph:neighbours=7", "graph:neighbours=7 kernel"),
+    ],
+    ids=str,
+)
+def test_the_geometry_is_spelled_as_it_is_written(geometry: Any, says: str, tmp_path: Path) -> None:
+    clustering = fitted(objective="mmd_ova", geometry=geometry)
+    clustering.save(tmp_path / "model.safetensors")
+    for trained in (clustering, pollux.load(tmp_path / "model.safetensors")):
+        assert describe_training(trained)["Geometry"] == says
 
 
 def test_the_map_shows_what_the_model_sees() -> None:

@@ -177,6 +177,29 @@ def _read_parameters(written: str, made: type | None) -> dict[str, Any]:
     return parameters
 
 
+def spell(geometry: Geometry) -> str:
+    """A geometry as text, with the parameters that are not the defaults; one of the user's by its name alone.
+
+    Examples
+    --------
+    >>> spell(resolve("rbf", gamma=0.5)), spell(NeighbourGraph(neighbours=7))
+    ('rbf:gamma=0.5', 'graph:neighbours=7')
+    """
+    if isinstance(geometry, Pairwise):
+        name, given = geometry.name, dict(geometry.parameters)
+    else:
+        names = {made: name for known in OF_ALL_SAMPLES.values() for name, made in known.items()}
+        if type(geometry) not in names:
+            return str(getattr(geometry, "name", type(geometry).__name__))
+        made: Any = type(geometry)
+        name, usual = names[made], made()
+        shown = [each.name for each in fields(usual) if each.init]
+        given = {each: getattr(geometry, each) for each in shown if getattr(geometry, each) != getattr(usual, each)}
+    pairs = [(key, each) for key, value in given.items() for each in (value if isinstance(value, tuple) else (value,))]
+    written = ",".join(f"{key}={each:g}" for key, each in pairs if isinstance(each, int | float))
+    return f"{name}:{written}" if written else name
+
+
 def _of_all_samples(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
     make = OF_ALL_SAMPLES[kind][name]
     valid = [parameter.name for parameter in fields(make) if parameter.init]

@@ -217,11 +217,15 @@ def describe(
 def describe_training(clustering: GeminiClustering) -> dict[str, str]:
     """Settings of the training of a fitted clustering, in words: the main ones, and those that are not the default."""
     # Imported late, because it imports torch, which figures do not need.
+    from pollux.geometry import Geometry
+    from pollux.geometry.geometry import spell
     from pollux.recipes import PLAIN
     from pollux.spec import flatten_params
 
     def name_of(value: Any) -> str:
         """A parameter as text: functions and networks by name."""
+        if isinstance(value, Geometry):
+            return spell(value)
         if isinstance(value, str | int | float | tuple | list) or value is None:
             return str(value)
         return str(getattr(value, "name", "") or getattr(value, "__name__", "") or type(value).__name__)

@@ -344,7 +344,8 @@ class LoaderBatches(Batches):
     ) -> None:
         self._loader, self._batch, self._ranks = loader, batch, ranks
         self._default = default_generator or torch.Generator()
-        self.batch_size = int(loader.loader.batch_size or LOADED_ROWS)
+        sampler = getattr(loader.loader.batch_sampler, "batch_size", None)
+        self.batch_size = int(loader.loader.batch_size or sampler or LOADED_ROWS)
         self._begun_with = self._random()
 
     def _random(self) -> list[Tensor]:
