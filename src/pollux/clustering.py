@@ -39,6 +39,7 @@ from pollux.data.samples import (
     validate_samples,
 )
 from pollux.data.scaling import prepared
+from pollux.data.streams import Stream
 from pollux.errors import InputError, option, warn
 from pollux.fitted import Fitted, check_sizes, say_outside
 from pollux.geometry import Geometry, Precomputed
@@ -750,6 +751,10 @@ class GeminiClustering(
         if several is not None:
             spec.check_several_inputs(has_affinity)
             return select_samples(several, sample_weight, spec.device)
+        in_memory = in_memory or has_affinity or spec.is_free
+        if isinstance(X, str | Path) and not in_memory and spec.recipe is None:
+            # Before any row is read, because surveying a large file takes long.
+            spec.check_streamable(is_scaled=True)
         size = partial(resolve_batch_size, spec.batch_size)
         samples = open_samples(
             load_several(X, spec.input_names, size),
@@ -760,7 +765,7 @@ class GeminiClustering(
             dtype=spec.training.dtype,
             device=spec.device,
             sample_weight=sample_weight,
-            in_memory=in_memory or has_affinity or spec.is_free,
+            in_memory=in_memory,
             scaling=getattr(spec.preprocessing, "scaling", "none"),
             integers=not isinstance(spec.model, str) and not spec.preprocessing.describe_changes(),
             names=spec.input_names,
@@ -892,7 +897,7 @@ def _decide(spec: Spec, samples: Samples, run: Session, known: Any, affinity: An
         highest = -1 if known is None else int(read_known(known).max(initial=-1))
         spec = spec.for_kind(kind, max(selection.best.n_clusters, highest + 1))
     if isinstance(samples, StreamSamples):
-        spec.check_streamable(samples)
+        spec.check_streamable(isinstance(samples, Stream) and (samples.encoding is None or not samples.is_given))
     return spec.with_names_of(samples), selection
 
 

@@ -531,8 +531,11 @@ class Spec:
             )
         return resolve(self.geometry, self.objective.needs).for_clusters(self.n_clusters)
 
-    def check_streamable(self, samples: StreamSamples | None = None) -> None:
-        """Raise an InputError if something needs all samples at once, which streamed ones do not allow."""
+    def check_streamable(self, is_scaled: bool = False) -> None:
+        """Raise an InputError if something needs all samples at once, which streamed ones do not allow.
+
+        A stream that the fit opens ``is_scaled`` part by part, or by the encoding that it learns.
+        """
         in_memory = advised("pass an array", option("stream", "no"))
         if self.is_free:
             raise InputError(
@@ -547,9 +550,7 @@ class Spec:
         if self.objective.needs is not None and resolve(self.geometry, self.objective.needs).needs_all_samples:
             instead[option("geometry", self.geometry)] = option("geometry", "auto")
         for change in self.preprocessing.describe_changes():
-            # A stream that the fit opens is scaled part by part, or by the encoding that it learns.
-            is_learned = isinstance(samples, Stream) and (samples.encoding is None or not samples.is_given)
-            if not (is_learned and change.startswith(("scaling=", "missing="))):
+            if not (is_scaled and change.startswith(("scaling=", "missing="))):
                 instead[change] = advised("preprocessing=None", option("n_components", 0))
         if self.init in ("kmeans", "graph"):
             instead[option("init", self.init)] = option("init", "random")

@@ -30,9 +30,11 @@ from pollux import GeminiClustering, load, open_stream
 from pollux.app import run_data
 from pollux.app.settings import Settings
 from pollux.data import samples as streamed
+from pollux.data.array_files import ArrayBlocks
 from pollux.data.samples import open_samples
 from pollux.data.scaling import prepared
 from pollux.data.streams import DatasetChunks, FileChunks, Stream
+from pollux.data.table_files import TableBlocks
 from pollux.errors import InputError
 from pollux.spec import Spec
 from pollux.training.problem import pose_problem
@@ -522,9 +524,19 @@ def test_what_needs_each_row_is_refused(tmp_path: Path, options: dict[str, Any],
             clustering(**options).fit(rows, **given)
 
 
-def test_graphs_of_all_rows_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_file", [in_npy, in_parquet])
+def test_graphs_of_all_rows_are_refused_before_any_row_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_file: Callable[[Path], Path]
+) -> None:
+    path = in_file(tmp_path / "rows.npy" if in_file is in_npy else tmp_path / "rows.parquet")
+
+    def never(*_: Any) -> None:
+        raise AssertionError("a block is read")
+
+    for blocks in (ArrayBlocks, TableBlocks):
+        monkeypatch.setattr(blocks, "read_block", never)
     with pytest.raises(InputError, match="'shortest_path' must look at all of them"):
-        clustering(objective="wasserstein_ova", geometry="shortest_path").fit(in_npy(tmp_path / "rows.npy"))
+        clustering(objective="wasserstein_ova", geometry="shortest_path").fit(path)
 
 
 class Empty(IterableDataset[Any]):
