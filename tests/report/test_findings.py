@@ -112,7 +112,7 @@ def test_settings_are_those_that_matter_in_words() -> None:
         (NeighbourGraph(neighbours=7), "graph:neighbours=7 kernel"),
         ("graph:neighbours=7", "graph:neighbours=7 kernel"),
     ],
-    ids=str,
+    ids=["name", "resolved", "class", "name of a class"],
 )
 def test_the_geometry_is_spelled_as_it_is_written(geometry: Any, says: str, tmp_path: Path) -> None:
     clustering = fitted(objective="mmd_ova", geometry=geometry)
