@@ -38,7 +38,7 @@ from measure import (
     text_table,
 )
 from pollux.geometry.affinity import Affinity, Features
-from pollux.models import lenet5, resnet18
+from pollux.models import lenet5, mlp, resnet18
 from probes import in_own_process, linear_clustering
 
 MEGABYTE = 1_000_000
@@ -214,8 +214,9 @@ def large_digits(n: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def image_networks(quick: bool) -> list[Row]:
-    """An epoch of the paper's two networks for images, objective, batches and all, against a loop written by hand."""
+    """An epoch of the paper's networks for images, objective, batches and all, against a loop written by hand."""
     cases: list[tuple[str, Network, tuple[int, ...], int, int, int]] = [
+        ("MLP 784-1200-10", partial(mlp, hidden=(1200,)), (1, 28, 28), 10_000, 250, 9),
         ("LeNet-5", partial(lenet5, activation="tanh", pooling="average"), (1, 32, 32), 10_000, 250, 9),
         ("ResNet-18", partial(resnet18, stem="imagenet"), (3, 32, 32), 2_000, 500, 3),
     ]

@@ -16,6 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from pollux.data.rows import Several
 from pollux.errors import InputError
+from pollux.models.onednn import fast_linear_layers
 from pollux.native import load_compiled
 from pollux.ranks import Ranks
 
@@ -347,7 +348,7 @@ def logits_of(
     matrix products have that dtype, and logits one in which probabilities can be computed.
     """
     try:
-        with contextlib.nullcontext() if autocast is None else torch.autocast(inputs.device.type, autocast):
+        with fast_linear_layers() if autocast is None else torch.autocast(inputs.device.type, autocast):
             output = inputs.pass_to(module) if isinstance(inputs, Several) else module(inputs)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ModelError(f"The model failed on inputs of shape {tuple(inputs.shape)}: {error}") from error
