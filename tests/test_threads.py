@@ -1,7 +1,8 @@
 """How many threads small work has."""
 
+import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -51,7 +52,28 @@ def test_other_threads_leave_the_limit_of_the_process_alone() -> None:
     assert seen == [before]
 
 
-def test_a_small_table_is_fitted_without_threads_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+X = np.random.default_rng(0).normal(size=(60, 4))
+X[30:] += 1
+
+
+@pytest.fixture(scope="module")
+def clustering() -> GeminiClustering:
+    return GeminiClustering(2, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda clustering: GeminiClustering(2, random_state=0).fit(X),
+        lambda clustering: clustering.score(X),
+        lambda clustering: clustering.hierarchy(X),
+        lambda clustering: copy.deepcopy(clustering).partial_fit(X),
+    ],
+    ids=["fit", "score", "hierarchy", "partial_fit"],
+)
+def test_small_tables_are_computed_without_threads_that_wait(
+    call: Callable[[GeminiClustering], object], clustering: GeminiClustering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[set[int]] = []
     of_torch: list[int] = []
     fit_mixture = pollux.geometry.mixtures.Mixture.of
@@ -62,13 +84,28 @@ def test_a_small_table_is_fitted_without_threads_that_wait(monkeypatch: pytest.M
         return fit_mixture(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pollux.geometry.mixtures.Mixture, "of", staticmethod(looked_at))
-    X = np.random.default_rng(0).normal(size=(60, 4))
-    X[30:] += 1
-    GeminiClustering(2, random_state=0).fit(X)
+    call(clustering)
     assert seen
     assert all(each == {1} for each in seen)
     assert set(of_torch) == {1}
     assert torch.get_num_threads() == 2
+
+
+def test_predictions_leave_no_exponentials_to_threads_that_wait(
+    clustering: GeminiClustering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    exp = torch.Tensor.exp
+
+    def looked_at(values: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return exp(values)
+
+    expected = clustering.fitted_.log_probabilities(X).exp().numpy()
+    monkeypatch.setattr(torch.Tensor, "exp", looked_at)
+    found = clustering.predict_proba(X)
+    assert set(seen) <= {1}
+    np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(found.dtype).eps)
 
 
 def test_a_large_network_has_all_threads_for_few_samples_too() -> None:

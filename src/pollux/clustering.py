@@ -494,11 +494,12 @@ class GeminiClustering(
                 earlier = self.fitted_
                 samples, problem = self._pose(self._validate(X), spec, sample_weight, is_trained=True)
                 scaling, module = earlier.scaling, earlier.module
-            best, state = train_one_epoch(
-                module, problem, spec, run, None if earlier is None else earlier.optimiser_state
-            )
             prototypes = None if earlier is None else earlier.given_prototypes
-            fitted = Fitted.of(spec, samples, scaling, problem, best, prototypes=prototypes)
+            with threads_for_samples(samples):
+                best, state = train_one_epoch(
+                    module, problem, spec, run, None if earlier is None else earlier.optimiser_state
+                )
+                fitted = Fitted.of(spec, samples, scaling, problem, best, prototypes=prototypes)
             fitted = replace(fitted, optimiser_state=state)
             if earlier is not None:
                 fitted = fitted.after(earlier)
@@ -590,8 +591,9 @@ class GeminiClustering(
         """
         check_is_fitted(self)
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
-        _, problem = self._pose(self._validate(X), spec, sample_weight, affinity)
-        value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
+        samples, problem = self._pose(self._validate(X), spec, sample_weight, affinity)
+        with threads_for_samples(samples):
+            value = problem.evaluate(self.module_, spec.n_clusters, spec.objective).objective
         if not math.isfinite(value):
             raise NotFiniteError(value)
         return value
@@ -610,11 +612,12 @@ class GeminiClustering(
         spec = Spec.of(self, DataKind(None), self.fitted_.chosen)
         X = self._validate(X)
         some = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:max_samples])
-        _, problem = self._pose(X[some], spec, None)
-        affinity = None if problem.block is None else problem.block(torch.arange(problem.n))
+        samples, problem = self._pose(X[some], spec, None)
         log_p = self.fitted_.log_probabilities(X[some]).to(problem.device)
         labels = self.fitted_.probabilities(X).argmax(1)
-        return build_hierarchy(log_p, affinity, spec.objective, labels)
+        with threads_for_samples(samples):
+            affinity = None if problem.block is None else problem.block(torch.arange(problem.n))
+            return build_hierarchy(log_p, affinity, spec.objective, labels)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """How well each sample fits in with those of the fit, (n,): −1 is typical, and lower is more abnormal.

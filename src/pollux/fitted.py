@@ -301,7 +301,8 @@ class Fitted:
         log_p = self.log_probabilities(X)
         if self.temperature != 1:
             log_p = (log_p / self.temperature).log_softmax(1)
-        probabilities = log_p.exp().numpy()
+        # By NumPy, because torch computes exponentials on all its threads, however few there are.
+        probabilities: NDArray[np.floating[Any]] = np.exp(log_p.numpy())
         if not np.isfinite(probabilities).all():
             raise ValueError(
                 "The model returned NaN for some samples: their values are too large for its arithmetic. "
