@@ -24,7 +24,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.datasets import load_digits, load_iris, make_blobs
 
 from measure import Row, environment, record, resident_bytes, text_table
-from pollux import GeminiClustering, select_n_clusters
+from pollux import GeminiClustering, explain, select_n_clusters
 from pollux.lab.datasets import load_images
 from pollux.lab.datasets.archives import find_file
 from pollux.metrics import adjusted_rand_index
@@ -156,21 +156,49 @@ def first_fit() -> list[Row]:
     return [Row("imports and first fit of iris", times[0], times[1], 1.5, faster=False, note="peer: torch and k-means")]
 
 
-def under_load(name: str) -> list[Row]:
-    """A default fit while a process keeps each core busy, beside the same fit without; elapsed times."""
-    X, _, K = samples_of(name)
-    fit = partial(seconds, lambda: GeminiClustering(K, random_state=0).fit(X), time.perf_counter)
-    fit()
-    idle = float(np.median([fit()[0] for _ in range(5)]))
+def idle_and_busy(calls: Mapping[str, Callable[[], Any]], turns: int = 5) -> dict[str, tuple[float, float]]:
+    """The elapsed times of calls: alone, and while a process keeps each core busy."""
+
+    def times() -> list[float]:
+        return [
+            float(np.median([seconds(call, time.perf_counter)[0] for _ in range(turns)])) for call in calls.values()
+        ]
+
+    for call in calls.values():
+        call()
+    idle = times()
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         time.sleep(0.5)
-        busy = float(np.median([fit()[0] for _ in range(5)]))
+        return dict(zip(calls, zip(idle, times(), strict=True), strict=True))
     finally:
         for other in others:
             other.kill()
             other.wait()
+
+
+def under_load(name: str) -> list[Row]:
+    """A default fit while a process keeps each core busy, beside the same fit without."""
+    X, _, K = samples_of(name)
+    ((idle, busy),) = idle_and_busy({name: lambda: GeminiClustering(K, random_state=0).fit(X)}).values()
     return [Row(f"GeminiClustering under load, {name}", busy, idle, 3, faster=False, note="peer: the same, idle")]
+
+
+def calls_under_load() -> list[Row]:
+    """What is done with a clustering of iris, likewise: the worst of the calls."""
+    X = load_iris().data
+    own, further = GeminiClustering(3, random_state=0).fit(X).assess(X), GeminiClustering(3, random_state=0).fit(X)
+    calls: dict[str, Callable[[], Any]] = {
+        name: partial(getattr(own, name), X)
+        for name in ("predict", "predict_confidence", "score", "score_samples", "hierarchy")
+    }
+    calls |= {"partial_fit": lambda: further.partial_fit(X), "explain": lambda: explain(own, X)}
+    found = idle_and_busy(calls, turns=25)
+    worst = max(found, key=lambda name: found[name][1] / found[name][0])
+    idle, busy = found[worst]
+    ratios = ", ".join(f"{name} {after / before:.2f}x" for name, (before, after) in found.items())
+    work = f"calls under load, iris, worst of {len(found)} ({worst})"
+    return [Row(work, busy, idle, 3, faster=False, note=f"peer: the same, idle; {ratios}")]
 
 
 tables = GeminiClustering.for_tables
@@ -187,7 +215,10 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "first-fit": first_fit,
     **{f"mnist-{seed}": partial(mnist, seed) for seed in range(5)},
 }
-BUSY = {f"busy-{name}": partial(under_load, name) for name in ("iris", "digits", "20000")}
+BUSY: dict[str, Callable[[], list[Row]]] = {
+    **{f"busy-{name}": partial(under_load, name) for name in ("iris", "digits", "20000")},
+    "busy-calls": calls_under_load,
+}
 
 
 def main() -> None:

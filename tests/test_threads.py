@@ -3,11 +3,13 @@
 import copy
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pollux.geometry.mixtures
 from pollux import GeminiClustering
@@ -91,21 +93,30 @@ def test_small_tables_are_computed_without_threads_that_wait(
     assert torch.get_num_threads() == 2
 
 
-def test_predictions_leave_no_exponentials_to_threads_that_wait(
-    clustering: GeminiClustering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    exp = torch.Tensor.exp
+class Threads(TorchDispatchMode):
+    """Records the operators that torch distributes to threads, however small they are, where it has more than one."""
 
-    def looked_at(values: torch.Tensor) -> torch.Tensor:
-        seen.append(torch.get_num_threads())
-        return exp(values)
+    DISTRIBUTED: ClassVar = {"exp", "log", "tanh", "mm", "addmm", "bmm", "baddbmm", "_euclidean_dist", "_log_softmax"}
 
-    expected = clustering.fitted_.log_probabilities(X).exp().numpy()
-    monkeypatch.setattr(torch.Tensor, "exp", looked_at)
-    found = clustering.predict_proba(X)
-    assert set(seen) <= {1}
-    np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(found.dtype).eps)
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.on_several = set[str](), set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in self.DISTRIBUTED:
+            self.seen.add(name)
+            if torch.get_num_threads() > 1:
+                self.on_several.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "transform", "score", "score_samples", "find_outliers"])
+def test_calls_on_few_samples_leave_nothing_to_threads_that_wait(call: str, clustering: GeminiClustering) -> None:
+    with Threads() as threads:
+        getattr(clustering, call)(X)
+    assert threads.seen
+    assert not threads.on_several
 
 
 def test_a_large_network_has_all_threads_for_few_samples_too() -> None:

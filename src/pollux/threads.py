@@ -35,8 +35,13 @@ def threads_for(module: nn.Module, rows: int) -> AbstractContextManager[None]:
         return nullcontext()
     parameters = list(module.parameters())
     # Weights of more than two dimensions belong to convolutions, which use each of them many times.
-    is_small = rows * sum(each.numel() for each in parameters) <= _SMALL and all(each.ndim <= 2 for each in parameters)
-    return torch_on_one() if is_small else _torch_on_all()
+    is_dense = all(each.ndim <= 2 for each in parameters)
+    return threads_for_products(rows * sum(each.numel() for each in parameters) if is_dense else _SMALL + 1)
+
+
+def threads_for_products(multiplications: int) -> AbstractContextManager[None]:
+    """One thread if these multiplications take no longer than it takes to distribute them, else all threads."""
+    return torch_on_one() if multiplications <= _SMALL else _torch_on_all()
 
 
 @contextmanager

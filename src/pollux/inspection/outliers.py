@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pollux.data.rows import Rows
 from pollux.geometry.centres import iterate_centres
+from pollux.threads import threads_for_products
 
 _MOST_PROTOTYPES, _SAMPLES_OF_A_PROTOTYPE = 128, 10
 # A smaller group may be a handful of outliers that lie together.
@@ -80,7 +81,8 @@ class Prototypes:
         return self._score((samples.flatten(1).cpu().double() - self.centre) / self.unit)
 
     def _score(self, points: Tensor) -> Tensor:
-        nearest = torch.cdist(points, self.means).topk(min(NEAREST, len(self.means)), largest=False).values
+        with threads_for_products(len(points) * self.means.numel()):
+            nearest = torch.cdist(points, self.means).topk(min(NEAREST, len(self.means)), largest=False).values
         # A sample so far away that its square overflows has an infinite distance.
         return -nearest.mean(1).nan_to_num(torch.inf, posinf=torch.inf)
 
