@@ -32,6 +32,7 @@ from pollux.geometry import (
     resolve,
 )
 from pollux.geometry.affinity import Affinity, Features, Paths
+from pollux.geometry.geometry import spell
 from pollux.geometry.mixtures import learn_points
 
 Array = NDArray[np.float64]
@@ -286,6 +287,23 @@ def test_parameters_are_written_behind_the_name_or_given(
     written: str, kind: Any, name: str, parameters: dict[str, Any]
 ) -> None:
     assert resolve(written, kind) == resolve(name, kind, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "written"),
+    [
+        (resolve("rbf", gamma=0.123456789), "rbf:gamma=0.123456789"),
+        (resolve("rbf", gamma=np.float32(0.5)), "rbf:gamma=0.5"),
+        (resolve("graph", neighbours=1_234_567), "graph:neighbours=1234567"),
+        (resolve("graph", neighbours=5, weights="self_tuning"), "graph:neighbours=5,weights=self_tuning"),
+        (resolve("linear"), "linear"),
+    ],
+    ids=["digits", "numpy", "large", "word", "defaults"],
+)
+def test_a_geometry_is_spelled_by_what_makes_it(geometry: Geometry, written: str) -> None:
+    assert spell(geometry) == written
+    if "weights" not in written:
+        assert resolve(written) == geometry
 
 
 @pytest.mark.parametrize(

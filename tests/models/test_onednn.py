@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pollux.models import linear, mlp
-from pollux.models.onednn import _LARGE, _ByOneDNN, _is_large, _vendor, fast_linear_layers
+from pollux.models.onednn import _LARGE, _is_large, _OneDNNMode, _vendor, fast_linear_layers
 from pollux.training.trainable import logits_of
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"),
     reason="torch is built without oneDNN",
 )
-B, D, K = 200, 200, 100
+B, D, K = 400, 250, 100
 assert B * D * K >= _LARGE
 
 
@@ -35,7 +35,7 @@ def assert_same(found: Tensor, expected: Tensor, terms: int, size: float) -> Non
 
 
 def test_products_are_those_of_torch() -> None:
-    with _ByOneDNN():
+    with _OneDNNMode():
         found = functional.linear(X, WEIGHT, BIAS)
         without = functional.linear(X, WEIGHT)
     exact = X.double() @ WEIGHT.double().T
@@ -51,7 +51,7 @@ def gradients(layer: Callable[..., Tensor]) -> list[Tensor]:
 
 def test_gradients_are_those_of_torch() -> None:
     expected = gradients(functional.linear)
-    with _ByOneDNN():
+    with _OneDNNMode():
         found = gradients(functional.linear)
     assert len(found) == 3
     for one, other in zip(found, expected, strict=True):
@@ -62,9 +62,13 @@ def test_gradients_are_those_of_torch() -> None:
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
 def test_only_the_gradients_that_are_asked_for_are_computed(wanted: tuple[bool, bool]) -> None:
     x, weight = X.clone().requires_grad_(wanted[0]), WEIGHT.clone().requires_grad_(wanted[1])
-    with _ByOneDNN():
+    with _OneDNNMode():
         functional.linear(x, weight).sum().backward()  # type: ignore[no-untyped-call]
     assert (x.grad is not None, weight.grad is not None) == wanted
+    ones = torch.ones(B, K)
+    for leaf, expected, terms in ((x, ones @ WEIGHT, K), (weight, ones.T @ X, B)):
+        if leaf.grad is not None:
+            assert_same(leaf.grad, expected, terms, 10)
 
 
 def test_second_derivatives_are_those_of_torch() -> None:
@@ -78,7 +82,7 @@ def test_second_derivatives_are_those_of_torch() -> None:
         return torch.autograd.grad(penalty(X / 20, weight), weight)[0]
 
     expected = of(WEIGHT / 20)
-    with _ByOneDNN():
+    with _OneDNNMode():
         found = of(WEIGHT / 20)
     assert float(expected.abs().max()) > 0
     assert_same(found, expected, max(B, D, K), float(expected.abs().max()))
@@ -87,7 +91,7 @@ def test_second_derivatives_are_those_of_torch() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_transforms_of_torch_func() -> None:
     weights = torch.stack([WEIGHT, -2 * WEIGHT])
-    with _ByOneDNN():
+    with _OneDNNMode():
         batched = torch.func.vmap(functional.linear, in_dims=(None, 0))(X, weights)
         by_vmap = torch.func.vmap(torch.func.grad(lambda w: functional.linear(X, w).square().sum()))(weights)
         _, tangent = torch.func.jvp(lambda x, w: functional.linear(x, w), (X, WEIGHT), (X / 2, WEIGHT / 4))
@@ -104,40 +108,55 @@ def test_transforms_of_torch_func() -> None:
         (X.double(), WEIGHT.double()),
         (X[None], WEIGHT),
         (X[0], WEIGHT),
+        (drawn(100_000, 3), drawn(K, 3)),
         (X.to("meta"), WEIGHT.to("meta")),
         (X.bfloat16(), WEIGHT.bfloat16()),
+        (X, WEIGHT.to_sparse()),
     ],
-    ids=["small", "double", "three dimensions", "one dimension", "meta", "bfloat16"],
+    ids=["small", "double", "three dimensions", "one dimension", "narrow", "meta", "bfloat16", "sparse"],
 )
 def test_other_layers_are_left_to_torch(arguments: Any) -> None:
     assert not _is_large(*arguments)
-    with _ByOneDNN():
+    with _OneDNNMode():
         found = functional.linear(*arguments)
     expected = functional.linear(*arguments)
     assert found.shape == expected.shape
     assert found.is_meta or torch.equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [(X[:, 1:], WEIGHT), (X, WEIGHT, BIAS[1:]), (X, WEIGHT, BIAS.double())],
+    ids=["other width", "short bias", "other dtype"],
+)
+def test_layers_that_do_not_fit_are_refused_by_torch(arguments: Any) -> None:
+    with pytest.raises(RuntimeError) as expected:
+        functional.linear(*arguments)
+    with _OneDNNMode(), pytest.raises(RuntimeError) as found:
+        functional.linear(*arguments)
+    assert str(found.value) == str(expected.value)
+
+
 def test_autocast_casts_as_it_does_without() -> None:
-    with torch.autocast("cpu", torch.bfloat16), _ByOneDNN():
+    with torch.autocast("cpu", torch.bfloat16), _OneDNNMode():
         assert functional.linear(X, WEIGHT).dtype == torch.bfloat16
 
 
 def test_exported_programs_hold_operators_of_torch() -> None:
     module = linear(D, K).eval()
-    with _ByOneDNN():
+    with _OneDNNMode():
         exported = torch.export.export(module, (X,))
     assert "mkldnn" not in str(exported.graph)
 
 
 def test_mode_is_entered_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pollux.models.onednn._is_slow_by_mkl", lambda: True)
-    assert isinstance(fast_linear_layers(), _ByOneDNN)
+    assert isinstance(fast_linear_layers(), _OneDNNMode)
     monkeypatch.setattr("pollux.models.onednn._is_enabled", lambda: False)
-    assert not isinstance(fast_linear_layers(), _ByOneDNN)
+    assert not isinstance(fast_linear_layers(), _OneDNNMode)
     monkeypatch.undo()
     monkeypatch.setattr("pollux.models.onednn._is_slow_by_mkl", lambda: False)
-    assert not isinstance(fast_linear_layers(), _ByOneDNN)
+    assert not isinstance(fast_linear_layers(), _OneDNNMode)
 
 
 def test_vendor_is_one_word_or_unknown() -> None:
@@ -145,7 +164,7 @@ def test_vendor_is_one_word_or_unknown() -> None:
     assert vendor is None or (vendor and " " not in vendor)
 
 
-def test_a_training_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_layers_of_models_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pollux.models.onednn._is_slow_by_mkl", lambda: True)
     used: list[tuple[int, ...]] = []
 

@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 import pollux
 from flat_parameters import make_clustering
-from pollux import Gemini, GeminiClustering
+from pollux import Gemini, GeminiClustering, KernelModel
 from pollux.clustering import CollapseWarning
 from pollux.geometry import NeighbourGraph, resolve
 from pollux.report import describe, describe_training, render_page
@@ -119,6 +119,22 @@ def test_the_geometry_is_spelled_as_it_is_written(geometry: Any, says: str, tmp_
     clustering.save(tmp_path / "model.safetensors")
     for trained in (clustering, pollux.load(tmp_path / "model.safetensors")):
         assert describe_training(trained)["Geometry"] == says
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("kernel", "kernel"),
+        ("kernel:landmarks=9", "kernel:landmarks=9"),
+        (KernelModel(landmarks=9, kernel="laplacian"), "kernel:kernel=laplacian,landmarks=9"),
+        ("soft_tree:cuts=2", "soft_tree:cuts=2"),
+        ("mlp", "mlp, 100 hidden units"),
+        ("linear", "linear"),
+    ],
+    ids=["name", "parameter", "group", "tree", "mlp", "linear"],
+)
+def test_the_model_is_spelled_as_it_is_written(model: Any, says: str) -> None:
+    assert describe_training(GeminiClustering(3, model=model, max_epochs=2).fit(blobs()))["Model"] == says
 
 
 def test_the_map_shows_what_the_model_sees() -> None:

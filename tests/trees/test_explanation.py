@@ -375,3 +375,14 @@ def test_columns_of_one_name_that_measure_several_things_are_said_by_themselves(
     assert {frozenset(name.split(", ")) for name in names.values()} == {
         frozenset([one, other]) for one in ("low x3", "high x3") for other in ("low x7", "high x7")
     }
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int8, np.int64])
+def test_labels_are_whole_numbers_of_any_kind(kind: type[np.integer]) -> None:
+    labels = KMeans(3, random_state=0, n_init=5).fit(IRIS).labels_
+    assert explain(labels.astype(kind), IRIS).rules == explain(labels, IRIS).rules
+    if np.iinfo(kind).max > 10**9:
+        codes = labels.astype(kind)
+        codes[labels == 2] = np.iinfo(kind).max
+        with pytest.raises(InputError, match="numbers clusters from 0"):
+            explain(codes, IRIS)

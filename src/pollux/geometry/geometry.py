@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,7 @@ def spell(geometry: Geometry) -> str:
         shown = [each.name for each in fields(usual) if each.init]
         given = {each: getattr(geometry, each) for each in shown if getattr(geometry, each) != getattr(usual, each)}
     pairs = [(key, each) for key, value in given.items() for each in (value if isinstance(value, tuple) else (value,))]
-    written = ",".join(f"{key}={each:g}" for key, each in pairs if isinstance(each, int | float))
+    written = ",".join(f"{key}={each}" for key, each in pairs if isinstance(each, str | Real))
     return f"{name}:{written}" if written else name
 
 

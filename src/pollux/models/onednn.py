@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import Parameter, functional
 from torch.overrides import TorchFunctionMode
 
-# Multiplications from which a product takes longer than what differentiating it in Python adds.
-_LARGE = 4_000_000
+# Multiplications, and columns, from which a product gains more than what differentiating it in Python adds.
+_LARGE, _WIDE = 10_000_000, 64
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class _Product(torch.autograd.Function):
         return torch.stack([_multiply(*pair) for pair in zip(all_a, all_b, strict=True)]), 0
 
 
-class _ByOneDNN(TorchFunctionMode):
+class _OneDNNMode(TorchFunctionMode):
     """In this context, large ``torch.nn.functional.linear`` in single precision are computed by oneDNN."""
 
     def __torch_function__(
@@ -76,13 +76,19 @@ class _ByOneDNN(TorchFunctionMode):
 
 
 def _is_large(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Whether the arguments are those of a large layer, as torch would accept them; it refuses the others better."""
+    given = (inputs, weight) if bias is None else (inputs, weight, bias)
     return (
-        inputs.ndim == weight.ndim == 2
-        and inputs.dtype == weight.dtype == torch.float32
-        and inputs.device.type == weight.device.type == "cpu"
+        # Tensors of other types may be traced, distributed or quantised.
+        all(type(each) in (Tensor, Parameter) for each in given)
+        and all(each.dtype == torch.float32 and each.device.type == "cpu" for each in given)
+        and all(each.layout == torch.strided for each in given)
+        and inputs.ndim == weight.ndim == 2
+        and inputs.shape[1] == weight.shape[1]
+        and (bias is None or bias.shape == weight.shape[:1])
+        and min(inputs.shape[1], weight.shape[0]) >= _WIDE
         and inputs.shape[0] * weight.numel() >= _LARGE
         # Compilers and exporters record what they see, and autocast casts the inputs of torch's own operator.
-        and type(inputs) is Tensor
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()  # type: ignore[no-untyped-call, attr-defined]
         and not torch.is_autocast_enabled("cpu")
@@ -94,7 +100,7 @@ def fast_linear_layers() -> AbstractContextManager[Any]:
 
     Torch multiplies by MKL, which does without AVX-512 on processors that are not Intel's: oneDNN is twice as fast.
     """
-    return _ByOneDNN() if _is_slow_by_mkl() and _is_enabled() else nullcontext()
+    return _OneDNNMode() if _is_slow_by_mkl() and _is_enabled() else nullcontext()
 
 
 def _is_enabled() -> bool:
@@ -113,7 +119,7 @@ def _is_slow_by_mkl() -> bool:
 
 
 def _vendor() -> str | None:
-    """The maker of the processor, as Linux tells it; None elsewhere."""
+    """The vendor of the processor on Linux; None elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -220,7 +220,7 @@ def describe_training(clustering: GeminiClustering) -> dict[str, str]:
     from pollux.geometry import Geometry
     from pollux.geometry.geometry import spell
     from pollux.recipes import PLAIN
-    from pollux.spec import flatten_params
+    from pollux.spec import MODEL_GROUPS, flatten_params
 
     def name_of(value: Any) -> str:
         """A parameter as text: functions and networks by name."""
@@ -234,7 +234,13 @@ def describe_training(clustering: GeminiClustering) -> dict[str, str]:
     # Plain defaults are not shown, and neither is the absence of scaling.
     default = flatten_params(type(clustering)(preprocessing=None))
     default |= {name.rpartition("__")[2]: value for name, value in PLAIN.items() if "preprocessing" not in name}
-    hidden = " + ".join(map(str, given["hidden"])) if given["model"] == "mlp" else ""
+    model = name_of(given["model"])
+    if model == "mlp" and given["hidden"]:
+        model += f", {' + '.join(map(str, given['hidden']))} hidden units"
+    elif model in MODEL_GROUPS and isinstance(given["model"], str):
+        usual = MODEL_GROUPS[model]().get_params()
+        options = [f"{name}={name_of(given[name])}" for name in usual if given[name] != usual[name]]
+        model += ":" * bool(options) + ",".join(options)
     limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
     penalties = [f"{name_of(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
     geometry = ""
@@ -252,7 +258,7 @@ def describe_training(clustering: GeminiClustering) -> dict[str, str]:
         "Recipe": fitted.recipe or "",
         "Objective": name_of(given["objective"]),
         "Geometry": geometry,
-        "Model": name_of(given["model"]) + (f", {hidden} hidden units" if hidden else ""),
+        "Model": model,
         "Epochs": f"{len(fitted.history['objective'])}{limit}",
         "Batch size": f"{size:,}" if isinstance(size, int) else size,
         "Learning rate": f"{given['learning_rate']:g}",

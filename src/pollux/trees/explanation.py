@@ -404,7 +404,7 @@ def _labels_of(clustering: Any, X: Any, n: int) -> Labels:
             f"explain needs the cluster of each of the {n:,} rows: a fitted clustering, or whole numbers (n,); "
             f"these are {labels.dtype} of shape {labels.shape}."
         )
-    if (largest := labels.max(initial=-1)) > _LARGEST_LABEL:
+    if n and (largest := int(labels.max())) > _LARGEST_LABEL:
         raise InputError(
             f"explain numbers clusters from 0, and here is one of number {largest:,}: pass "
             "numpy.unique(labels, return_inverse=True)[1]."
