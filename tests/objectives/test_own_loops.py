@@ -133,6 +133,28 @@ def test_compile_in_earnest(row: str, tmp_path: Path, monkeypatch: pytest.Monkey
     check_compiled(row, "inductor")
 
 
+@pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("clusters", [5, *(pytest.param(K, marks=in_full) for K in (2, 3, 4, 6, 7, 9, 13, 17))])
+def test_compiled_gradients_for_any_number_of_clusters(
+    clusters: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor computes four or more numbers at once, and what is left over in another way."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    gemini, x = Gemini("mmd_ovo"), numbers(128, 8).float()
+
+    def loss(logits: Tensor) -> Tensor:
+        return -gemini(logits.log_softmax(-1), x @ x.mT)
+
+    compiled = torch.compile(loss)
+    for seed in range(3):
+        logits = numbers(128, clusters, seed=seed).float()
+        expected = gradient_of(loss, logits)
+        tolerance = 128**0.5 * torch.finfo(torch.float32).eps * float(expected.abs().max())
+        torch.testing.assert_close(gradient_of(compiled, logits), expected, rtol=0, atol=tolerance)
+
+
 def test_samples_spread_over_processes_are_not_traced() -> None:
     """A trace would be of the samples here alone."""
     gemini, logits = Gemini("mmd_ova"), numbers(n, K)

@@ -165,14 +165,12 @@ def mmd(log_p: Tensor, log_q: Tensor, kernel: Tensor | Features, samples: BatchS
         gram = (rows @ centre_kernel(kernel, p.dtype)).double() @ rows.double().mT
     else:
         gram, _ = _Gram.apply(rows, centre_kernel(kernel, p.dtype), samples)  # type: ignore[no-untyped-call]
-    squares = gram.diagonal(dim1=-2, dim2=-1)
+    # Not by Tensor.diagonal, whose gradient inductor compiles wrongly.
+    is_own = torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device)
+    squares = torch.where(is_own, gram, 0).sum(-1)
     if L == 1 and q is not p:
         return _safe_sqrt(squares)[..., None].to(p.dtype)
     squared = squares[..., :K, None] + squares[..., None, -L:] - 2 * gram[..., :K, -L:]
-    if q is p:
-        # The diagonal is zero already, but without this the gradient is wrong when compiled by inductor.
-        cluster = torch.arange(K, device=p.device)
-        squared = torch.where(cluster[:, None] == cluster, 0, squared)
     return _safe_sqrt(squared).to(p.dtype)
 
 
