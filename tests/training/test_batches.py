@@ -8,11 +8,13 @@ import pytest
 import torch
 from sklearn.datasets import make_blobs
 from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from pollux import GeminiClustering, Training, threads
+from pollux.data.samples import LOADED_ROWS, Loader
 from pollux.objectives import Gemini, sinkhorn
 from pollux.spec import Spec
-from pollux.training.batches import Batch, RowBatches
+from pollux.training.batches import Batch, LoaderBatches, RowBatches
 from pollux.training.problem import resolve_reshuffling
 
 
@@ -92,6 +94,26 @@ def test_keeping_batches_finds_the_same_clusters(objective: str) -> None:
         ).fit(X)
         pairs = np.unique(np.stack([clustering.labels_, labels]), axis=1)
         assert pairs.shape[1] == clustering.n_clusters_
+
+
+@pytest.mark.parametrize("own", [15, (3, 4), lambda: 15, None], ids=["number", "tuple", "method", "none"])
+def test_samplers_of_ones_own_may_mean_anything_by_their_batch_size(own: Any) -> None:
+    class Sampler(BatchSampler):
+        batch_size = own
+
+        def __init__(self) -> None:
+            pass
+
+        def __iter__(self) -> Any:
+            return iter([list(range(15)), list(range(15, 30))])
+
+        def __len__(self) -> int:
+            return 2
+
+    loader: Any = DataLoader(TensorDataset(torch.ones(30, 2)), batch_sampler=Sampler())
+    found = LoaderBatches(Loader(loader, "float32"), lambda part, ranks: part)
+    assert found.batch_size == (15 if own == 15 else LOADED_ROWS)
+    assert [len(part) for part in found.epoch()] == [15, 15]
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, "never", None])

@@ -345,7 +345,9 @@ class LoaderBatches(Batches):
         self._loader, self._batch, self._ranks = loader, batch, ranks
         self._default = default_generator or torch.Generator()
         sampler = getattr(loader.loader.batch_sampler, "batch_size", None)
-        self.batch_size = int(loader.loader.batch_size or sampler or LOADED_ROWS)
+        # A sampler of one's own may mean anything by its batch size.
+        given = loader.loader.batch_size or (sampler if isinstance(sampler, int) else None)
+        self.batch_size = int(given or LOADED_ROWS)
         self._begun_with = self._random()
 
     def _random(self) -> list[Tensor]:
