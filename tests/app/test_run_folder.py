@@ -255,6 +255,21 @@ def test_processes_that_are_started_again_after_the_results_are_there_have_ended
     assert tree(Path("run")) == before
 
 
+def test_an_older_run_that_cannot_be_read_does_not_keep_a_training_from_going_on(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("fit", data, *FAST, "--out", "run")
+    assert pollux(*words).code == 0
+    shutil.copytree("run/checkpoints", "run/unfinished")
+    shutil.copy("run/run.toml", "run/unfinished")
+    Path("run/run.toml").write_text("no TOML")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    answer = pollux(*words, "--overwrite")
+    assert answer.code == 0, answer
+    assert "going on after epoch" in answer.out
+    assert not Path("run/unfinished").exists()
+
+
 def test_all_processes_that_are_started_again_end_well(data: Path) -> None:
     """Also those that have no folder, and so cannot see that the results are there."""
     words = ("fit", data, *FAST, "--out", "run")

@@ -214,11 +214,12 @@ def start_run(
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             if is_first:
                 unfinished = run_folder.find_run(out, settings.data, settings, finished=False)
-                finished = run_folder.find_run(out, settings.data, settings, finished=True)
+                if unfinished is None:
+                    finished = run_folder.find_run(out, settings.data, settings, finished=True)
             if ranks is not None:
                 # The first process tells the others, which may not see its disk.
                 unfinished, finished = ranks.broadcast_object((unfinished, finished))
-        if unfinished is None and finished is not None:
+        if finished is not None:
             # Launchers restart after any exit code but zero; a field that the summary lacks is not an error.
             if not is_first:
                 return None
