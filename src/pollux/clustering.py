@@ -755,7 +755,8 @@ class GeminiClustering(
             spec.check_several_inputs(has_affinity)
             return select_samples(several, sample_weight, spec.device)
         in_memory = in_memory or has_affinity or spec.is_free
-        if isinstance(X, str | Path) and not in_memory and spec.recipe is None:
+        is_file = isinstance(X, str | Path) and Path(X).exists()
+        if is_file and not in_memory and sample_weight is None and spec.recipe is None:
             # Before any row is read, because surveying a large file takes long.
             spec.check_streamable(is_scaled=True)
         size = partial(resolve_batch_size, spec.batch_size)

@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,10 +124,10 @@ class Scaling(BaseEstimator):  # type: ignore[misc]
         self.n_components = n_components
         self.missing = missing
 
-    def describe_changes(self) -> list[str]:
-        """Descriptions of the parameters that differ from no scaling at all."""
+    def describe_changes(self) -> dict[str, str]:
+        """Descriptions of the parameters that differ from no scaling at all, by name."""
         usual = vars(Scaling())
-        return [option(name, value) for name, value in self.get_params().items() if value != usual[name]]
+        return {name: option(name, value) for name, value in self.get_params().items() if value != usual[name]}
 
     def fit(self, samples: Samples, ranks: Ranks | None = None) -> FittedScaling | None:
         """Fit the scaling to samples, a stream by several processes together; None if nothing is to be changed."""
@@ -173,9 +173,9 @@ class Transformer:
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
 
-    def describe_changes(self) -> list[str]:
+    def describe_changes(self) -> dict[str, str]:
         """A description of the transformer."""
-        return [f"preprocessing={self.transformer!r}"]
+        return {"preprocessing": f"preprocessing={self.transformer!r}"}
 
     def get_params(self) -> dict[str, Any]:
         """The kind of transformer and its parameters, also those of its parts, for the fingerprint of a training."""
@@ -545,19 +545,12 @@ class Spec:
         if self.max_samples is not None:
             # The training samples are in memory.
             return
-        # What needs all samples, and what can be used instead.
         instead: dict[str, str] = {}
         if self.objective.needs is not None and resolve(self.geometry, self.objective.needs).needs_all_samples:
             instead[option("geometry", self.geometry)] = option("geometry", "auto")
-        for change in self.preprocessing.describe_changes():
-            if not (is_scaled and change.startswith(("scaling=", "missing="))):
-                instead[change] = advised("preprocessing=None", option("n_components", 0))
-        if self.init in ("kmeans", "graph"):
-            instead[option("init", self.init)] = option("init", "random")
-        for (penalty, _), name in zip(self.penalties, self.penalty_names, strict=True):
-            if getattr(penalty, "uses_spacing", False):
-                asked = advised(f"the penalty {name!r}", option("penalties", name))
-                instead[asked] = "another penalty, such as vat"
+        penalties = zip(self.penalties, self.penalty_names, strict=True)
+        spaced = [name for (penalty, _), name in penalties if getattr(penalty, "uses_spacing", False)]
+        instead |= self._instead(("scaling", "missing") if is_scaled else (), spaced)
         if instead:
             raise InputError(
                 f"Streamed samples are never all in memory, and {' and '.join(instead)} must look at all of them: "
@@ -576,6 +569,19 @@ class Spec:
         is_any = any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in parameters)
         return None if is_any else tuple(parameter.name for parameter in parameters)
 
+    def _instead(self, scaled: Collection[str], penalties: Collection[Any]) -> dict[str, str]:
+        """What needs all samples in one array, and what can be used instead; changes in ``scaled`` need only a pass."""
+        changes = {name: words for name, words in self.preprocessing.describe_changes().items() if name not in scaled}
+        plain = "n_components=None" if changes.keys() == {"n_components"} else "preprocessing=None"
+        plain += " (pollux.open_stream(path, standardise=True) standardises a file)" if "scaling" in changes else ""
+        instead = dict.fromkeys(changes.values(), advised(plain, option("n_components", 0)))
+        if self.init in ("kmeans", "graph"):
+            instead[option("init", self.init)] = option("init", "random")
+        for name in penalties:
+            asked = advised(f"the penalty {name!r}", option("penalties", name))
+            instead[asked] = "another penalty, such as vat"
+        return instead
+
     def check_several_inputs(self, has_affinity: bool) -> None:
         """Raise an InputError if something does not support several inputs."""
         if isinstance(self.model, str):
@@ -583,9 +589,7 @@ class Spec:
                 f"X holds several arrays, and {option('model', self.model)} takes one: join them (numpy.hstack), or "
                 "pass a network of your own, whose forward takes them all."
             )
-        asked = self.preprocessing.describe_changes()
-        asked += [option("init", self.init)] if self.init in ("kmeans", "graph") else []
-        asked += [f"the penalty {name!r}" for name in self.penalty_names if name in ("vat", "local_vat")]
+        asked = self._instead((), [name for name in self.penalty_names if name in ("vat", "local_vat")])
         if asked:
             raise InputError(f"X holds several arrays, and {' and '.join(asked)} is for one: leave that out.")
         if self.objective.needs is not None and not has_affinity:

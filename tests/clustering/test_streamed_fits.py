@@ -26,7 +26,7 @@ from coverings import every_other
 from data_files import Answer, pollux
 from fault_runs import Child, peaks_of_fits
 from flat_parameters import make_clustering
-from pollux import GeminiClustering, load, open_stream
+from pollux import GeminiClustering, Scaling, load, open_stream
 from pollux.app import run_data
 from pollux.app.settings import Settings
 from pollux.data import samples as streamed
@@ -35,7 +35,7 @@ from pollux.data.samples import open_samples
 from pollux.data.scaling import prepared
 from pollux.data.streams import DatasetChunks, FileChunks, Stream
 from pollux.data.table_files import TableBlocks
-from pollux.errors import InputError
+from pollux.errors import InputError, command_line
 from pollux.spec import Spec
 from pollux.training.problem import pose_problem
 
@@ -537,6 +537,33 @@ def test_graphs_of_all_rows_are_refused_before_any_row_is_read(
         monkeypatch.setattr(blocks, "read_block", never)
     with pytest.raises(InputError, match="'shortest_path' must look at all of them"):
         clustering(objective="wasserstein_ova", geometry="shortest_path").fit(path)
+
+
+def test_errors_come_before_advice_about_streams(tmp_path: Path) -> None:
+    one = clustering(init="kmeans")
+    with pytest.raises(InputError, match="There is no file"):
+        one.fit(tmp_path / "nothing.npy")
+    with pytest.raises(InputError, match="leave out sample_weight"):
+        one.fit(in_npy(tmp_path / "rows.npy"), sample_weight=np.ones(len(X)))
+
+
+def test_advice_about_streams_leaves_the_scaling(tmp_path: Path) -> None:
+    path, scaling = in_npy(tmp_path / "rows.npy"), Scaling("standard", n_components=2)
+    with pytest.raises(InputError, match=r"n_components=2 must look .* choose n_components=None;"):
+        clustering(preprocessing=scaling).fit(path)
+    loader: Any = DataLoader(tensors(), batch_size=50)
+    for preprocessing in ("standard", scaling):
+        with pytest.raises(InputError, match=r"choose preprocessing=None \(pollux.open_stream\(path, stand"):
+            clustering(preprocessing=preprocessing).fit(loader)
+
+
+def test_what_a_stream_is_scaled_by_is_told_by_name() -> None:
+    """Commands spell options in another way."""
+    with command_line():
+        scaled = Spec.of(clustering(preprocessing="standard"))
+        scaled.check_streamable(is_scaled=True)
+        with pytest.raises(InputError, match="--missing mean and --scaling standard must"):
+            scaled.check_streamable()
 
 
 class Empty(IterableDataset[Any]):

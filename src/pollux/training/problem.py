@@ -104,11 +104,6 @@ def pose_problem(
     """
     dtype = dtype or spec.torch_dtype(samples.dtype)
     if isinstance(samples, StreamSamples):
-        if geometry is not None and geometry.needs_all_samples:
-            raise InputError(
-                f"{type(geometry).__name__} relates all samples with each other, so they must be in memory: use "
-                "another geometry for streamed samples."
-            )
         problem = StreamProblem(samples, geometry, dtype, spec.device, ranks, default_generator, scaling)
         if geometry is not None and adapt and geometry.adapts:
             problem.geometry = geometry.adapt(Rows(problem.sample(), dtype, spec.device))
