@@ -7,7 +7,7 @@ import pytest
 
 from pollux import GeminiClustering, geometry, models, names, objectives, recipes, training
 from pollux.objectives import gemini
-from pollux.spec import flatten_params
+from pollux.spec import MODEL_GROUPS, flatten_params
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,19 @@ from pollux.spec import flatten_params
 )
 def test_names_are_those_of_the_registry(listed: tuple[str, ...], registry: object) -> None:
     assert listed == tuple(registry)  # type: ignore[call-overload]
+
+
+def test_parameters_behind_names_are_those_of_the_registries() -> None:
+    groups = {name: tuple(kind().get_params()) for name, kind in MODEL_GROUPS.items() if name != "mlp"}
+    assert names.PARAMETERS["model"] == groups
+    taken = {}
+    for kind, named in (("kernel", geometry.KERNELS), ("distance", geometry.DISTANCES)):
+        for name in (*named, *geometry.OF_ALL_SAMPLES[kind]):  # type: ignore[index]
+            with pytest.raises(ValueError, match="takes") as caught:
+                geometry.resolve(name, kind, nothing=1)  # type: ignore[arg-type]
+            listed = str(caught.value).partition("; not")[0].partition(" takes ")[2]
+            taken[name] = () if listed == "no parameters" else tuple(listed.split(", "))
+    assert names.PARAMETERS["geometry"] == {name: each for name, each in taken.items() if each}
 
 
 def test_defaults_of_the_estimator_are_among_the_names() -> None:

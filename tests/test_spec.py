@@ -18,11 +18,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import get_tags
 
 from pollux import MLP, Gemini, GeminiClustering, KernelModel, Scaling, SoftTree, Training, load
 from pollux.errors import InputError
 from pollux.io.onnx import to_onnx
-from pollux.spec import GROUPS, Spec, flatten_params, nested_name
+from pollux.spec import GROUPS, Spec, flatten_params, nested_name, number_features
 
 pytestmark = pytest.mark.filterwarnings("ignore::pollux.clustering.CollapseWarning")
 
@@ -216,7 +217,8 @@ def test_groups_come_back_from_files(tmp_path: Path) -> None:
     [
         ("kernel:landmarks=9,gamma=0.5", KernelModel(9, gamma=0.5)),
         ("kernel:landmarks=9,kernel=polynomial:degree=2", KernelModel(9, "polynomial:degree=2")),
-        ("soft_tree:cuts=2,features=1,features=0", SoftTree(2, features=(1, 0))),
+        ("kernel:landmarks=9,gamma=.5", KernelModel(9, gamma=0.5)),
+        ("soft_tree:cuts=2,features=1,features=0", SoftTree(2, features=("1", "0"))),
     ],
 )
 def test_models_take_their_parameters_behind_the_name(written: str, group: Any, tmp_path: Path) -> None:
@@ -233,16 +235,38 @@ def test_models_take_their_parameters_behind_the_name(written: str, group: Any, 
     ("written", "says"),
     [
         ("kernel:landmark=9", "takes gamma, kernel, landmarks; not 'landmark'. Did you mean 'landmarks'?"),
-        ("kernel:", "takes gamma, kernel, landmarks"),
+        ("kernel:", "takes gamma, kernel, landmarks."),
+        ("kernel:gamma=NaN", "gamma is a positive number or None, not 'NaN'"),
+        ("kernel:gamma=1e999", "gamma is a positive number or None, not '1e999'"),
+        ("kernel:landmarks=1e1", "landmarks is a positive whole number, not 10.0"),
+        (f"kernel:landmarks={100_000 * '['}", "landmarks is a positive whole number"),
+        ("linear:", "The model 'linear' takes no parameters behind its name."),
+        ("mlp:", "no parameters behind its name (its layers: MLP(hidden=))."),
         ("mlp:hidden=3", "no parameters behind its name (its layers: MLP(hidden=))"),
         ("auto:hidden=3", "no parameters"),
         ("nothing:a=1", "Unknown model 'nothing:a=1'"),
     ],
 )
 def test_parameters_that_a_model_does_not_take_are_refused(written: str, says: str) -> None:
-    assert written in repr(clustering(model=written))
+    one = clustering(model=written)
+    assert written[:30] in repr(one)
     with pytest.raises(ValueError, match=re.escape(says)):
-        clustering(model=written).fit(X)
+        one.fit(X)
+    # Until then they can be read, shown and mended.
+    assert clone(one).set_params(**one.get_params()).model == written
+    assert get_tags(one).input_tags.sparse
+    assert "GeminiClustering" in one._repr_html_()
+    assert one.set_params(model="kernel:landmarks=9").set_params(n_clusters=3).model == "kernel:landmarks=9"
+
+
+def test_features_are_columns_by_their_names_and_by_numbers_where_no_column_has_that_name() -> None:
+    for features, numbers in {("1", "0"): [0, 1], ("z",): [2], ("2", 0): [2, 0]}.items():
+        tree = SoftTree(features=features)
+        assert number_features(tree.get_params(), ("1", "0", "z"), None)["features"] == numbers
+    assert number_features({"features": ("1", "0")}, (), None)["features"] == [1, 0]
+    for name in ("2020", "-1", "1.0", "²"):
+        with pytest.raises(ValueError, match=re.escape(f"features ['{name}'] are not there: there are 'a', 'b'")):
+            number_features({"features": (name, "1")}, ("a", "b"), None)
 
 
 @pytest.mark.parametrize(

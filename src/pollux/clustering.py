@@ -134,9 +134,10 @@ class GeminiClustering(
     model : str, MLP, KernelModel, SoftTree, nn.Module or callable
         ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
-        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts; a module that returns logits
-        (n, n_clusters), copied and trained from its weights; or a function (n_features or shape, n_clusters) → module.
-        Default without a recipe: ``"mlp"``.
+        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts, or these two with their parameters
+        behind the name, as in ``"kernel:landmarks=200"``; a module that returns logits (n, n_clusters), copied and
+        trained from its weights; or a function (n_features or shape, n_clusters) → module. Default without a recipe:
+        ``"mlp"``.
     objective : str, Gemini or Divergence
         The objective to maximise: ``"mmd_ova"``, ``"wasserstein_ovo"``, ``"mi"``, … Default without a recipe:
         ``"mmd_ova"``.

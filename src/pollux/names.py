@@ -10,6 +10,23 @@ KERNELS = ("linear", "polynomial", "rbf", "fourier", "laplacian", "cosine", "sig
 DISTANCES = ("euclidean", "sqeuclidean", "manhattan", "cosine")
 KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "cosine_graph", "mixtures")
 DISTANCES_OF_ALL_SAMPLES = ("shortest_path",)
+PARAMETERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "model": {"kernel": ("gamma", "kernel", "landmarks"), "soft_tree": ("cuts", "features", "temperature")},
+    "geometry": {
+        "polynomial": ("degree", "gamma", "coef0"),
+        "fourier": ("gamma", "n_features", "random_state"),
+        **dict.fromkeys(("rbf", "laplacian", "chi2"), ("gamma",)),
+        "sigmoid": ("gamma", "coef0"),
+        "graph": ("neighbours", "components", "weights", "diffusion", "search_components"),
+        **dict.fromkeys(
+            ("mixed", "cosine_graph"),
+            ("neighbours", "components", "weights", "diffusion", "search_components", "share"),
+        ),
+        "mixtures": ("components", "neighbours", "dimensions", "regularisation"),
+        "shortest_path": ("quantile", "neighbours", "weighted"),
+    },
+}
+"""Parameters that may stand behind a name, as in rbf:gamma=0.5; other names take none."""
 MODELS = ("free", "linear", "mlp", "kernel", "soft_tree", "lenet5", "resnet18")
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "identity")
 NORMS = ("none", "batch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -26,9 +27,9 @@ from pollux.data.rows import Rows
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
-from pollux.errors import InputError, advised, did_you_mean, option, warn
+from pollux.errors import InputError, advised, option, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
-from pollux.io.parsing import parse_parameters
+from pollux.io.parsing import check_parameters, parse_parameters
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
 from pollux.objectives.penalties import Penalty, as_penalty
@@ -267,7 +268,9 @@ _NESTED = {
 def as_group(name: str, value: Any) -> Any:
     """The group that a value stands for, such as MLP or Scaling with its defaults; other values are returned as is."""
     if name == "model" and isinstance(value, str):
-        return MLP() if value == "auto" else _group_of_model(value)
+        # Parameters that a model does not take are refused by Spec, so that they can be read and set until then.
+        with contextlib.suppress(InputError):
+            return _group_of_model(value)
     if name == "preprocessing" and (value is None or isinstance(value, str)):
         return Scaling() if value is None else Scaling(value, missing="error" if value == "none" else "mean")
     if name == "training" and value is None:
@@ -277,19 +280,14 @@ def as_group(name: str, value: Any) -> Any:
 
 def _group_of_model(model: str) -> Any:
     """The group of a named model, with options as in "kernel:landmarks=200"; other names are returned as is."""
-    name, colon, written = model.partition(":")
-    if not colon or name not in ("auto", *names.MODELS):
-        return MODEL_GROUPS[name]() if name in MODEL_GROUPS else model
-    # The layers of a perceptron have options of their own on the command line: there is one way to give them.
-    valid = [] if name not in MODEL_GROUPS or name == "mlp" else list(MODEL_GROUPS[name]().get_params())
-    options = parse_parameters(written, several=["features"])
-    unknown = [option for option in options if option not in valid]
-    if unknown or not options:
-        layers = f" (its layers: {option('hidden', group='MLP')})" if name == "mlp" else ""
-        takes = f"takes {', '.join(valid)}" if valid else f"takes no parameters behind its name{layers}"
-        alike = did_you_mean(unknown[0], valid) if unknown else ""
-        raise InputError(f"The model {name!r} {takes}; not {', '.join(map(repr, unknown or ['']))}.{alike}")
-    return MODEL_GROUPS[name](**options)
+    name, _, written = model.partition(":")
+    if name not in ("auto", *names.MODELS):
+        return model
+    check_parameters("model", model)
+    group = MLP if name == "auto" else MODEL_GROUPS.get(name)
+    # Names of features may be numbers.
+    options = parse_parameters(written, several=["features"], texts=["features"])
+    return model if group is None else group(**options)
 
 
 def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -300,16 +298,27 @@ def name_model(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def number_features(options: Mapping[str, Any], names: Sequence[str], encoding: Encoding | None) -> dict[str, Any]:
-    """The options of a model, with feature names replaced by numbers; an encoding has feature names of its own."""
+    """The options of a model, with feature names replaced by numbers; an encoding has feature names of its own.
+
+    A text that is not one of the names is the number of a feature, if it can be.
+    """
     given = options.get("features")
     if given is None or isinstance(given, str) or not any(isinstance(name, str) for name in given):
         return dict(options)
     names = list(names if encoding is None else encoding.feature_names)
-    absent = [name for name in given if isinstance(name, str) and name not in names]
+
+    def number(feature: Any) -> Any:
+        if feature in names:
+            return names.index(feature)
+        is_number = isinstance(feature, str) and feature.isdecimal() and (not names or int(feature) < len(names))
+        return int(feature) if is_number else feature
+
+    features = [number(feature) for feature in given]
+    absent = [feature for feature in features if isinstance(feature, str)]
     if absent:
         there = f"there are {', '.join(map(repr, names[:30]))}" if names else "those of these samples have no names"
         raise ValueError(f"features {absent} are not there: {there}.")
-    return {**options, "features": [names.index(name) if isinstance(name, str) else name for name in given]}
+    return {**options, "features": features}
 
 
 def nested_name(name: str) -> str:
@@ -444,6 +453,8 @@ class Spec:
         values |= chosen
         given = replace_auto(parameters, values)
         model, scaling, training = (as_group(name, given[name]) for name in GROUPS)
+        if isinstance(model, str):
+            _group_of_model(model)
         if not isinstance(training, Training):
             raise TypeError(f"training is a Training(…) or None, not {training!r}.")
         is_transformer = hasattr(scaling, "transform") and not isinstance(scaling, type)

@@ -345,6 +345,15 @@ def test_models_have_parameters(run: Path) -> None:
     assert [fitted.encoding.feature_names[index] for index in fitted.module.features] == ["size", "count"]
 
 
+def test_features_of_a_model_may_have_numbers_for_names() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    pd.DataFrame(rows, columns=["1", "2020", "z"]).to_csv("rows.csv", index=False)
+    for feature, index in (("1", 0), ("2020", 1), ("2", 2)):
+        good("fit", "rows.csv", *FAST, "--model", f"soft_tree:features={feature}", "--out", feature)
+        assert load(f"{feature}/model.safetensors").fitted_.module.features == [index]
+    refused("fit", "rows.csv", *FAST, "--model", "soft_tree:features=3", says="there are '1', '2020', 'z'")
+
+
 def test_the_agreement_of_restarts_is_told(run: Path) -> None:
     options = ("--clusters", 3, "--objective", "mmd_ova", "--epochs", 2, "--restarts", 3)
     answer = good("fit", run.parent / "plain.csv", *options, "--out", "several")

@@ -10,6 +10,7 @@ import shlex
 import threading
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -254,6 +255,7 @@ def test_data_must_be_a_file_or_a_folder(run: Path) -> None:
         (["--geometry", "precomputed"], "precomputed"),
         (["--geometry", "rbf:gamma=x"], "gamma=x"),
         (["--geometry", "rbf:gamma"], "gamma"),
+        (["--geometry", "rbf:gamma=NaN"], "'gamma=NaN' is not one"),
         (["--geometry", "rbf:gamma=1,gamma=2"], "twice"),
         (["--geometry", "rbf:other=1"], "other"),
         (["--objective", "mi", "--geometry", "rbf"], "--geometry"),
@@ -302,6 +304,21 @@ def test_data_must_be_a_file_or_a_folder(run: Path) -> None:
 )
 def test_what_is_wrong_with_an_option_is_said(run: Path, options: list[str], says: str) -> None:
     refused("fit", run.parent / "plain.csv", *FAST, "--out", "new", *options, says=says)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"model": "free:x=1"}, "'free' takes no parameters behind its name; not 'x'"),
+        ({"model": "linear:"}, r"'linear' takes no parameters behind its name\.$"),
+        ({"model": "kernel:landmark=9"}, "not 'landmark'. Did you mean 'landmarks'"),
+        ({"geometry": "rbf:gama=1"}, "'rbf' takes gamma; not 'gama'. Did you mean 'gamma'"),
+        ({"geometry": "euclidean:gamma=1"}, "'euclidean' takes no parameters"),
+    ],
+)
+def test_parameters_behind_names_are_refused_before_anything_is_read(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Settings(**given)
 
 
 def test_settings_are_refused_as_input_errors() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pollux.errors import InputError
-from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse, parse_json
+from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse, parse_json, parse_parameters
 
 
 class Run(msgspec.Struct):
@@ -66,6 +66,21 @@ def test_file_and_field_are_named(data: Any, message: str) -> None:
 def test_what_is_not_json_is_named(text: str) -> None:
     with pytest.raises(InputError, match=r"^summary.json: it is not JSON "):
         parse_json(text, Run, "summary.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("3", 3), ("-2", -2), ("0.5", 0.5), (".5", 0.5), ("1e-3", 1e-3), ("1e1", 10.0)),
+        *((text, text) for text in ("", "NaN", "inf", "-Infinity", "1e999", 5_000 * "9", 400 * "9", "true", "[1]")),
+        (100_000 * "[", 100_000 * "["),
+    ],
+    ids=lambda value: str(value)[:9],
+)
+def test_parameters_are_finite_numbers_or_texts(text: str, value: Any) -> None:
+    found = parse_parameters(f"gamma={text},name={text}", texts=["name"])
+    assert found == {"gamma": value, "name": text}
+    assert type(found["gamma"]) is type(value)
 
 
 def test_half_a_character_is_the_files_fault() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pollux import names, recipes
 from pollux.errors import InputError, did_you_mean, option
+from pollux.io.parsing import check_parameters
 from pollux.recipes import PLAIN, RECIPES, TABLES
 
 COLUMNS, READING, SCALING, TRAINING, OUTPUT = GROUPS = ("columns", "reading", "scaling", "training", "output")
@@ -585,6 +586,8 @@ def _checked(name: str, value: Any, default: Any) -> Any:
     if how.choices and chosen not in how.choices and (name, value) != ("objective", "chi2_ovo"):
         alike = did_you_mean(chosen, how.choices)
         raise _refusal(name, f"is one of {', '.join(how.choices)}; not {value!r}.{alike}")
+    if name in _WITH_PARAMETERS:
+        check_parameters(name, value)
     for number in value if isinstance(value, tuple) else (value,):
         if how.least is not None and number != "auto" and not number >= how.least:
             raise _refusal(name, f"must be at least {how.least}, not {number}.")

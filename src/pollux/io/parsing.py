@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -12,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from pollux.errors import InputError
+from pollux import names
+from pollux.errors import InputError, did_you_mean, option
 
 T = TypeVar("T")
 
@@ -55,8 +57,23 @@ def parse_json(text: str | bytes, kind: type[T], source: str | Path) -> T:
     return parse(data, kind, source)
 
 
-def parse_parameters(written: str, several: Collection[str] = ()) -> dict[str, Any]:
-    """Parse the parameters behind the colon of a name; those of ``several`` may be repeated, and become a tuple.
+def check_parameters(kind: str, written: str) -> None:
+    """Raise an InputError if a "model" or a "geometry", as in kernel:landmarks=200, does not take its parameters."""
+    name, colon, items = written.partition(":")
+    given, valid = [item.partition("=")[0] for item in items.split(",") if item], names.PARAMETERS[kind].get(name, ())
+    unknown = [each for each in given if each not in valid]
+    if unknown or (colon and not given):
+        # The layers of a perceptron have options of their own on the command line: there is one way to give them.
+        layers = f" (its layers: {option('hidden', group='MLP')})" if (kind, name) == ("model", "mlp") else ""
+        takes = f"takes {', '.join(valid)}" if valid else f"takes no parameters behind its name{layers}"
+        takes += f"; not {', '.join(map(repr, unknown))}" if unknown else ""
+        raise InputError(f"The {kind} {name!r} {takes}.{did_you_mean(unknown[0], valid) if unknown else ''}")
+
+
+def parse_parameters(written: str, several: Collection[str] = (), texts: Collection[str] = ()) -> dict[str, Any]:
+    """Parse the parameters behind the colon of a name: numbers that are finite, and texts.
+
+    Those of ``several`` may be repeated, and become a tuple; those of ``texts`` stay text.
 
     Examples
     --------
@@ -68,15 +85,20 @@ def parse_parameters(written: str, several: Collection[str] = ()) -> dict[str, A
     parameters: dict[str, Any] = {}
     for item in filter(None, written.split(",")):
         name, _, text = item.partition("=")
-        try:
-            number = json.loads(text)
-        except ValueError:
-            number = None
-        value = number if type(number) in (int, float) else text
+        value = text if name in texts else _as_number(text)
         if name in parameters and name not in several:
             raise InputError(f"{name} is given twice in {written!r}: leave one of them out.")
         parameters[name] = (*parameters.get(name, ()), value) if name in several else value
     return parameters
+
+
+def _as_number(text: str) -> int | float | str:
+    """The finite number that a text is, or the text."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            if abs(number := kind(text)) <= sys.float_info.max:
+                return number
+    return text
 
 
 def decode_json(text: str | bytes) -> Any:
