@@ -38,6 +38,8 @@ def test_small_products_have_one_thread_and_large_ones_all() -> None:
         assert threads_of_numpy() == {1}
     assert threads_of_numpy() == before
     with small_on_one(100_000, 100):
+        assert (threads_of_numpy(), torch.get_num_threads()) == ({1}, 2)
+    with small_on_one(100_000, 1_000):
         assert threads_of_numpy() == before
 
 

@@ -390,6 +390,10 @@ class GeminiClustering(
                 if not hasattr(group, "set_params"):
                     key = next(iter(nested)).removeprefix(f"{name}__")
                     raise ValueError(f"{name}={group!r} has no parameter {key!r}: set {name} too, to what has it.")
+        for parameter, value in parameters.items():
+            if parameter.startswith("geometry__") and isinstance(self.geometry, str):
+                written = f"{self.geometry.partition(':')[0]}:{parameter.removeprefix('geometry__')}={value}"
+                raise ValueError(f"{parameter} is not a parameter: write geometry={written!r}.")
         super().set_params(**parameters)
         return self
 

@@ -19,6 +19,8 @@ from pollux.errors import warn
 # Multiplications that one core does in about a millisecond. On busy cores an operation on several threads waits about
 # that long for the last of them.
 _SMALL = 40_000_000
+# Those of NumPy's products of samples with themselves, in some hundredths of a second: several threads would save few.
+_SMALL_OF_NUMPY = 2_000_000_000
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=None)
 _Item = TypeVar("_Item")
@@ -101,10 +103,12 @@ def small_on_one(rows: int, columns: int) -> Iterator[None]:
     NumPy's threads spin while they wait for the next product and take cores from other programs. The limit applies to
     the whole process, so only the main thread sets it: otherwise one thread could lift a limit that another needs.
     """
-    if rows * columns * columns > _SMALL or threading.current_thread() is not threading.main_thread():
+    multiplications = rows * columns * columns
+    if multiplications > _SMALL_OF_NUMPY or threading.current_thread() is not threading.main_thread():
         yield
         return
-    with torch_on_one(), _product_libraries().limit(limits=1, user_api="blas"):
+    of_torch = torch_on_one() if multiplications <= _SMALL else nullcontext()
+    with of_torch, _product_libraries().limit(limits=1, user_api="blas"):
         yield
 
 

@@ -100,6 +100,16 @@ def test_a_column_of_sentences_that_is_not_used_says_how_it_could_be() -> None:
     )
 
 
+def test_a_column_of_texts_that_is_dropped_is_not_clustered() -> None:
+    table = reviews()
+    table["stars"] = [f"s{i}x" for i in range(len(table))]
+    table.to_csv("r.csv", index=False)
+    assert "texts of 'review' are clustered" in good("fit", "r.csv", "--clusters", 2, "--out", "run").out
+    answer = refused("fit", "r.csv", "--clusters", 2, "--drop", "review")
+    assert "stars" in answer
+    assert "--text" not in answer
+
+
 def test_pictures_of_a_folder_become_vectors() -> None:
     Path("photos/a").mkdir(parents=True)
     for name, colour in (("a/red.png", (255, 0, 0)), ("blue.png", (0, 0, 255)), ("grey.png", (90, 90, 90))):

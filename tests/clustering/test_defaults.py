@@ -139,12 +139,17 @@ class Both(nn.Module):
         return logits
 
 
+def test_parameters_of_a_geometry_are_written_behind_its_name() -> None:
+    with pytest.raises(ValueError, match=r"write geometry='rbf:gamma=0\.7'"):
+        bare(geometry="rbf:gamma=0.5").set_params(geometry__gamma=0.7)
+
+
 def test_values_for_networks_of_the_user_s_are_as_they_are() -> None:
     for model in (Own(), Own, "lenet5", "resnet18"):
         spec = Spec.of(bare(model=model))
         assert (spec.preprocessing.scaling, spec.preprocessing.missing, spec.n_init) == ("none", "error", 1)
     assert bare(model=Own()).fit(X).scaling_ is None
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match="contains NaN: preprocessing='standard'"):
         bare(model=Own()).fit(np.where(X > 8, np.nan, X))
     tokens = random.integers(0, 50, (30, 4))
     assert bare(model=Own(is_of_tokens=True), objective="mi").fit(tokens).fitted_.takes_integers

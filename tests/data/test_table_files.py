@@ -170,6 +170,16 @@ def test_a_folder_holds_tables_of_one_format(tmp_path: Path) -> None:
         open_data(tmp_path)
 
 
+def test_files_of_another_format_are_named_that_are_not_read(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        frame().to_parquet(tmp_path / name)
+    assert open_data(tmp_path).notes() == []
+    for name in ("labels.csv", "list.json", "more.xlsx", "c.npy", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (note,) = open_data(tmp_path).notes()
+    assert "a.parquet and 1 more is read; not read: 4 others, c.npy, labels.csv, list.json …" in note
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), OSError("Error writing bytes to file")])
 def test_no_room_for_a_copy_is_not_the_fault_of_the_file(error: OSError) -> None:
     with pytest.raises(InputError, match=r"no room for a copy of x\.csv .* TMPDIR"), in_words(Path("x.csv")):

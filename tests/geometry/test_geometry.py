@@ -311,6 +311,8 @@ def test_a_geometry_is_spelled_by_what_makes_it(geometry: Geometry, written: str
     [
         ("rbf:gamma=x", "numbers, as in rbf:gamma=0.5; 'gamma=x' is not one"),
         ("rbf:gamma", "'gamma' is not one"),
+        ("rbf:gamma=-1", "gamma is a positive number, not -1"),
+        ("laplacian:gamma=0", "gamma is a positive number, not 0"),
         ("rbf:gamma=1,gamma=2", "given twice"),
         ("rbv:gamma=1", "'rbv' is not one of them. Did you mean 'rbf'"),
         ("euclidean", "Kernels go with mmd objectives, distances with wasserstein"),

@@ -134,7 +134,16 @@ def test_the_geometry_is_spelled_as_it_is_written(geometry: Any, says: str, tmp_
     ids=["name", "parameter", "group", "tree", "mlp", "linear"],
 )
 def test_the_model_is_spelled_as_it_is_written(model: Any, says: str) -> None:
-    assert describe_training(GeminiClustering(3, model=model, max_epochs=2).fit(blobs()))["Model"] == says
+    clustering = GeminiClustering(3, model=model, max_epochs=2, random_state=0)
+    assert describe_training(clustering.fit(blobs()))["Model"] == says
+
+
+def test_gaps_of_files_are_described_as_the_fit_fills_them(tmp_path: Path) -> None:
+    X = blobs()
+    X[5, 1] = np.nan
+    np.save(tmp_path / "gap.npy", X)
+    clustering = fitted(tmp_path / "gap.npy", missing="mean", scaling="standard")
+    assert np.isfinite(describe(clustering, tmp_path / "gap.npy").seen).all()
 
 
 def test_the_map_shows_what_the_model_sees() -> None:

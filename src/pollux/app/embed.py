@@ -235,7 +235,7 @@ def _find_texts(settings: Settings) -> str | None:
     if not isinstance(source, TableFiles):
         return None
     blocks = source.blocks()
-    beside = (settings.label, settings.known)
+    beside = (settings.label, settings.known, *settings.drop)
     names = [name for name, kind in blocks.kinds.items() if kind == "text" and name not in beside]
     return _longest_texts(blocks.read_block(0, names), names, are_sentences)
 

@@ -468,7 +468,7 @@ def add_options(parser: argparse.ArgumentParser, *groups: str) -> dict[str, Any]
 
 def _count_or_auto(text: str) -> int | str:
     if text != "auto" and not text.isdigit():
-        raise argparse.ArgumentTypeError(f"a whole number or auto, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a whole number, not negative, or auto; not {text!r}")
     return text if text == "auto" else int(text)
 
 

@@ -35,7 +35,7 @@ from pollux.data.survey import (
     recognise_rows,
     take_evenly,
 )
-from pollux.errors import InputError, option, warn
+from pollux.errors import InputError, advised, option, warn
 from pollux.recipes import DataKind
 from pollux.threads import iterate_drawing, small_on_one
 
@@ -527,9 +527,10 @@ def validate_samples(
         )
     except ValueError as error:
         if "contains NaN" in str(error) and missing == "error":
+            words = "preprocessing='standard', or Scaling(missing='mean') without scaling,"
+            advice = advised(words, option("missing", "mean"))
             raise ValueError(
-                f"Input X contains NaN: {option('missing', 'mean', group='Scaling')} lets the mean of a feature stand "
-                "for it; or drop its rows."
+                f"Input X contains NaN: {advice} lets the mean of a feature stand for it; or drop its rows."
             ) from error
         if "contains infinity" in str(error) and (where := _first_infinite(X)):
             raise ValueError(f"{error} {where}") from error

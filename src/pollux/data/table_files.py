@@ -34,6 +34,7 @@ from pollux.data.sources import (
     at_once,
     check_columns,
     check_room,
+    files_in,
     room_bytes,
     suffix_of,
 )
@@ -126,7 +127,18 @@ class TableFiles(Source):
         return [*self.opened[0].names, *self.partitions(0)]
 
     def notes(self) -> list[str]:
-        return [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
+        notes = [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
+        if self.path.is_dir() and (others := self._others()):
+            read = self.files[0].name + (f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else "")
+            listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+            notes.append(f"of the folder {self.path.name}, {read} is read; not read: {len(others):,} others, {listed}")
+        return notes
+
+    def _others(self) -> list[str]:
+        """The names of files of data in the folder that are of another format than those that are read."""
+        endings = [ending for each in FORMATS.values() for ending in each if ending != ".txt"]
+        read = set(self.files)
+        return [file.name for file in files_in(self.path, endings, compressed=True) if file not in read]
 
     def check_unchanged(self, index: int) -> None:
         """Raise an InputError if a file has changed since its blocks were listed."""

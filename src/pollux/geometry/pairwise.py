@@ -127,6 +127,9 @@ class Pairwise(Geometry):
         if unknown:
             takes = f"takes {', '.join(valid)}" if valid else "takes no parameters"
             raise ValueError(f"The {self.name} {self.kind} {takes}; not {', '.join(unknown)}.")
+        gamma = parameters.get("gamma")
+        if isinstance(gamma, int | float) and not gamma > 0:
+            raise ValueError(f"gamma is a positive number, not {gamma}.")
         return replace(self, parameters=parameters)
 
     @property

@@ -320,11 +320,12 @@ def _read_streamed(clustering: GeminiClustering, X: Any) -> tuple[Any, Any]:
 
     if not is_streamed(X):
         return X, None
-    encoding = clustering.fitted_.encoding
-    if encoding is not None and isinstance(X, str | Path):
-        return gather(open_data(X).stream(encoding, ())).rows, None
-    dtype = str(clustering.fitted_.dtype).removeprefix("torch.")
-    drawn: Any = draw_samples(open_samples(X, copy(clustering), fewest=1, dtype=dtype), MOST_STREAMED_ROWS)
+    fitted = clustering.fitted_
+    if fitted.encoding is not None and isinstance(X, str | Path):
+        return gather(open_data(X).stream(fitted.encoding, ())).rows, None
+    dtype = str(fitted.dtype).removeprefix("torch.")
+    opened = open_samples(X, copy(clustering), fewest=1, missing=fitted.missing, dtype=dtype)
+    drawn: Any = draw_samples(opened, MOST_STREAMED_ROWS)
     return drawn.X, drawn.X
 
 
