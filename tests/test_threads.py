@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -12,8 +13,17 @@ from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pollux.geometry.mixtures
+import pollux.threads
 from pollux import GeminiClustering
-from pollux.threads import allowed, small_on_one, threads_for, torch_on_one
+from pollux.threads import (
+    Contention,
+    ContentionWarning,
+    _waited,
+    allowed,
+    small_on_one,
+    threads_for,
+    torch_on_one,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +129,41 @@ def test_calls_on_few_samples_leave_nothing_to_threads_that_wait(call: str, clus
         getattr(clustering, call)(X)
     assert threads.seen
     assert not threads.on_several
+
+
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Seconds that have passed, and of them those without a processor."""
+    clock = {"passed": 0.0, "waited": 0.0}
+    monkeypatch.setattr(pollux.threads.time, "monotonic", lambda: clock["passed"])
+    monkeypatch.setattr(pollux.threads, "_waited", lambda: clock["waited"])
+    return clock
+
+
+def test_a_training_that_waits_for_other_programs_says_so_once(slow_clock: dict[str, float]) -> None:
+    contention = Contention()
+    slow_clock.update(passed=9, waited=9)
+    contention.check()
+    slow_clock.update(passed=20, waited=5)
+    with pytest.warns(ContentionWarning, match=r"the 2 threads .* faster on one thread, torch\.set_num_threads\(1\)"):
+        contention.check()
+    slow_clock.update(passed=40, waited=30)
+    contention.check()
+
+
+def test_nothing_is_said_of_other_programs_that_do_not_matter(slow_clock: dict[str, float]) -> None:
+    on_two = Contention()
+    torch.set_num_threads(1)
+    on_one = Contention()
+    slow_clock.update(passed=100, waited=19)
+    on_two.check()
+    slow_clock.update(passed=100, waited=99)
+    on_one.check()
+
+
+def test_time_without_a_processor_is_known_on_linux() -> None:
+    waited = _waited()
+    assert waited is None or 0 <= waited < time.monotonic()
 
 
 def test_a_large_network_has_all_threads_for_few_samples_too() -> None:

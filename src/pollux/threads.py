@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from pollux.errors import warn
+from pollux.errors import advised, option, warn
 
 # Multiplications that one core does in about a millisecond. On busy cores an operation on several threads waits about
 # that long for the last of them.
@@ -116,6 +118,45 @@ def small_on_one(rows: int, columns: int) -> Iterator[None]:
 def _product_libraries() -> Any:
     # Cached, because searching for the libraries takes 15 ms.
     return ThreadpoolController()
+
+
+class ContentionWarning(RuntimeWarning):
+    """Other programs use the processor, so that the threads of a training wait for each other."""
+
+
+# A training on several threads is told of other programs after so many seconds, if it waited for this share of them.
+_NOTICED_AFTER, _MUCH = 10.0, 0.2
+
+
+class Contention:
+    """Warns once if this thread, of several that work together, often waits for a processor."""
+
+    def __init__(self) -> None:
+        self._begun, self._before = time.monotonic(), _waited()
+        self._is_over = self._before is None or torch.get_num_threads() == 1
+
+    def check(self) -> None:
+        """Warn if it has waited for long."""
+        elapsed = time.monotonic() - self._begun
+        if self._is_over or elapsed < _NOTICED_AFTER:
+            return
+        waited = (_waited() or 0.0) - (self._before or 0.0)
+        if waited > _MUCH * elapsed:
+            self._is_over = True
+            count, one = torch.get_num_threads(), advised("torch.set_num_threads(1)", option("threads", 1))
+            warn(
+                f"Other programs use the processor, and the {count} threads of this training wait for each other: it "
+                f"may be several times faster on one thread, {one}.",
+                ContentionWarning,
+            )
+
+
+def _waited() -> float | None:
+    """Seconds that this thread has waited for a processor while it was ready to run; None where that is not known."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 _uses_many = False

@@ -17,7 +17,7 @@ from torch import Tensor
 from pollux.errors import InputError, warn
 from pollux.progress import Stage
 from pollux.ranks import Ranks
-from pollux.threads import DrawFrom, threads_for
+from pollux.threads import Contention, DrawFrom, threads_for
 from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch, describe_metrics
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
@@ -160,6 +160,7 @@ def train(
     interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
+        contention = Contention()
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
@@ -174,6 +175,7 @@ def train(
             diverged, stopped = _run_epoch(state, draws, max_epochs, generator, saving, factor, watchers, shown)
             if diverged or stopped:
                 break
+            contention.check()
             answers = []
             if callbacks or shown.is_shown:
                 epoch = Epoch(before + state.epochs, before + max_epochs, state.history.best_of_last())
