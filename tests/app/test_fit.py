@@ -523,6 +523,8 @@ def test_a_bare_command_finds_the_number_and_uses_the_recipe(tmp_path: Path, mon
         most = good("fit", "three.csv", "--epochs", 3, "--out", "most").out
         assert "a quick look suggests 3 clusters, the most it looks for; --n-clusters N sets it" in most
     assert "method: the recipe for tables (--preset tables)" in answer.out
+    composed = good("fit", "three.csv", "--epochs", 3, "--clusters", 3, "--model", "linear", "--penalty", "vat=2").out
+    assert "method: objective mmd_ova, model linear, penalty vat=2 (no recipe" in composed
     assert "1 gap filled" in answer.out
     summary = summary_of("run")
     assert (summary["recipe"], summary["clusters_asked_for"], summary["clusters_found"]) == ("tables", 3, 3)

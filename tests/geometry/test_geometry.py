@@ -323,6 +323,10 @@ def test_what_is_written_wrongly_is_explained(written: str, message: str) -> Non
         resolve(written)
 
 
+def test_a_named_geometry_is_shown_without_its_functions() -> None:
+    assert repr(resolve("rbf", gamma=0.5)) == "Pairwise('rbf', 'kernel', gamma=0.5)"
+
+
 def test_given_bandwidth_is_kept() -> None:
     assert resolve("rbf", gamma=0.25).adapt(samples(9, 2)).parameters == {"gamma": 0.25}  # type: ignore[attr-defined]
 

@@ -52,9 +52,9 @@ def add(commands: Any) -> None:
         description=f"Find clusters in DATA ({FORMATS}) and write the model, the cluster of each row and the settings "
         "into the folder of a run. Numbers are scaled (--scaling), text and dates are read too, gaps are filled "
         "(--missing), identifiers and columns that tell little are left out; a table says what became of each. Without "
-        "further options the method is the recipe for the kind of data, whole. Who names one of --model, --objective, "
-        "--geometry, --init and --penalty composes the method: what is not named takes its plain value, and only "
-        "scaling, restarts, epochs and the batch size are automatic.",
+        "further options the method is the recipe for the kind of data, whole. With one of --model, --objective, "
+        "--geometry, --init and --penalty there is no recipe: the others of these take the values called plain below, "
+        "and only scaling, restarts, epochs and the batch size are automatic.",
         argument_default=argparse.SUPPRESS,
     )
     fit.add_argument("data", metavar="DATA", nargs="?", help="the file or folder to cluster; - for standard input")
@@ -358,8 +358,7 @@ def _run_training(
         with Stage("loading libraries"):
             clustering = make_estimator(settings, len(data), data.encoding)
         lap("importing")
-        if settings.recipe is not None:
-            console.echo(f"method: the recipe for {settings.recipe} ({option('preset', settings.recipe)})")
+        console.echo(f"method: {_describe_method(settings)}")
         samples = data.samples
         lap("encoding")
     except MemoryError as error:
@@ -401,6 +400,16 @@ def _run_training(
                 "notes": [*data.notes, *notes],
             }
             return Outcome(folder, _write_results(folder, data, clustering, training, seconds, lap))
+
+
+def _describe_method(settings: Settings) -> str:
+    """The recipe, or what a method is composed of."""
+    if settings.recipe is not None:
+        return f"the recipe for {settings.recipe} ({option('preset', settings.recipe)})"
+    geometry = [] if settings.geometry == "auto" else [f"geometry {settings.geometry}"]
+    penalties = [f"penalty {name}={weight:g}" for name, weight in settings.penalties.items()]
+    parts = [f"objective {settings.objective}", f"model {settings.model}", *geometry, *penalties]
+    return f"{', '.join(parts)} (no recipe, as it is composed by options: all are in run.toml)"
 
 
 def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:

@@ -116,6 +116,10 @@ class Pairwise(Geometry):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     has_features: Callable[..., bool] | None = None
 
+    def __repr__(self) -> str:
+        parameters = "".join(f", {name}={value!r}" for name, value in self.parameters.items())
+        return f"Pairwise({self.name!r}, {self.kind!r}{parameters})"
+
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """The kernel or the distances (n, m) between samples x (n, d) and y (m, d), or within x."""
         return self.function(x, x if y is None else y, **self.parameters)
