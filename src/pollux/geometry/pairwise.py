@@ -132,7 +132,8 @@ class Pairwise(Geometry):
             takes = f"takes {', '.join(valid)}" if valid else "takes no parameters"
             raise ValueError(f"The {self.name} {self.kind} {takes}; not {', '.join(unknown)}.")
         gamma = parameters.get("gamma")
-        if isinstance(gamma, int | float) and not gamma > 0:
+        # Where an offset goes with it, it is a factor of inner products, which may be negative.
+        if isinstance(gamma, int | float) and not gamma > 0 and "coef0" not in valid:
             raise ValueError(f"gamma is a positive number, not {gamma}.")
         return replace(self, parameters=parameters)
 
