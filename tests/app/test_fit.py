@@ -308,6 +308,12 @@ def test_presets_are_those_of_python(name: str, preset: Any) -> None:
     assert (settings.scaling, settings.missing) == (scaling, "mean")
 
 
+@pytest.mark.parametrize("layer", [("--hidden", "50"), ("--activation", "tanh"), ("--norm", "batch")])
+def test_layers_are_those_of_the_mlp(layer: tuple[str, str], tmp_path: Path) -> None:
+    message = f"{layer[0]} is of the mlp, and the model is linear: leave one out."
+    assert message in refused("fit", "rows.csv", "--model", "linear", *layer)
+
+
 def test_a_preset_lies_below_all_that_is_said(tmp_path: Path) -> None:
     write_bytes(tmp_path / "c.toml", 'preset = "tables"\nrestarts = 2\nepochs = 5\n')
     settings = from_toml("c.toml", {"max_epochs": 7})

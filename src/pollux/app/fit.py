@@ -95,6 +95,9 @@ def run(options: argparse.Namespace) -> int:
         settings = from_toml(options.config, given) if hasattr(options, "config") else resolve_settings(given)
         if not settings.data:
             raise InputError("Name the file to cluster: pollux fit DATA.")
+        for layer in ("hidden", "activation", "norm"):
+            if layer in given and settings.model not in ("auto", "mlp"):
+                raise InputError(f"{option(layer)} is of the mlp, and the model is {settings.model}: leave one out.")
         out, overwrite = getattr(options, "out", None), getattr(options, "overwrite", False)
         from pollux.app.embed import with_vectors
 
