@@ -223,6 +223,7 @@ def _bars(table: ComparisonTable) -> Figure | None:
         return None
     figure = new_figure(2.6 + 2.5 * len(columns) + 0.8 * (len(columns) == 1), 1.3 + 0.34 * len(table.rows))
     panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+    figure.suptitle(table.title.replace(" (clusters in use)", ""), x=0.01, ha="left", color=QUIET, fontsize=9)
     for at, ax in zip(columns, panels, strict=True):
         set_grid(set_title(ax, table.columns[at]), table.unit).grid(axis="y", visible=False)
         for label, shift, colour in (("published", -_BAR / 2, _PALE), ("measured", _BAR / 2, colours(1)[0])):
