@@ -135,13 +135,13 @@ def test_calls_on_few_samples_leave_nothing_to_threads_that_wait(call: str, clus
 def slow_clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Seconds that have passed, and of them those without a processor."""
     clock = {"passed": 0.0, "waited": 0.0}
-    monkeypatch.setattr(pollux.threads.time, "monotonic", lambda: clock["passed"])
+    monkeypatch.setattr(pollux.threads, "monotonic", lambda: clock["passed"])
     monkeypatch.setattr(pollux.threads, "_waited", lambda: clock["waited"])
     return clock
 
 
 def test_a_training_that_waits_for_other_programs_says_so_once(slow_clock: dict[str, float]) -> None:
-    contention = Contention()
+    contention = Contention(torch.nn.Linear(2, 2))
     slow_clock.update(passed=9, waited=9)
     contention.check()
     slow_clock.update(passed=20, waited=5)
@@ -152,13 +152,17 @@ def test_a_training_that_waits_for_other_programs_says_so_once(slow_clock: dict[
 
 
 def test_nothing_is_said_of_other_programs_that_do_not_matter(slow_clock: dict[str, float]) -> None:
-    on_two = Contention()
+    on_two = Contention(torch.nn.Linear(2, 2))
     torch.set_num_threads(1)
-    on_one = Contention()
+    on_one = Contention(torch.nn.Linear(2, 2))
     slow_clock.update(passed=100, waited=19)
     on_two.check()
     slow_clock.update(passed=100, waited=99)
     on_one.check()
+    torch.set_num_threads(2)
+    elsewhere = Contention(torch.nn.Linear(2, 2, device="meta"))
+    slow_clock.update(passed=200, waited=199)
+    elsewhere.check()
 
 
 def test_time_without_a_processor_is_known_on_linux() -> None:

@@ -390,10 +390,13 @@ class GeminiClustering(
                 if not hasattr(group, "set_params"):
                     key = next(iter(nested)).removeprefix(f"{name}__")
                     raise ValueError(f"{name}={group!r} has no parameter {key!r}: set {name} too, to what has it.")
-        for parameter, value in parameters.items():
-            if parameter.startswith("geometry__") and isinstance(self.geometry, str):
-                written = f"{self.geometry.partition(':')[0]}:{parameter.removeprefix('geometry__')}={value}"
-                raise ValueError(f"{parameter} is not a parameter: write geometry={written!r}.")
+        geometry = parameters.get("geometry", self.geometry)
+        if isinstance(geometry, str) and (alone := [key for key in parameters if key.startswith("geometry__")]):
+            key = alone[0].removeprefix("geometry__")
+            raise ValueError(
+                f"geometry={geometry!r} has no parameter {key!r} that can be set alone: write parameters behind the "
+                "name, as in geometry='rbf:gamma=0.5'."
+            )
         super().set_params(**parameters)
         return self
 

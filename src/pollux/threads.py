@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import torch
@@ -100,7 +100,7 @@ def at_most(count: int) -> Iterator[None]:
 
 @contextmanager
 def small_on_one(rows: int, columns: int) -> Iterator[None]:
-    """One thread for torch, NumPy and SciPy if products of samples of this size with themselves are small.
+    """One thread for NumPy and SciPy if products of samples of this size with themselves are small; if tiny, for torch.
 
     NumPy's threads spin while they wait for the next product and take cores from other programs. The limit applies to
     the whole process, so only the main thread sets it: otherwise one thread could lift a limit that another needs.
@@ -121,7 +121,7 @@ def _product_libraries() -> Any:
 
 
 class ContentionWarning(RuntimeWarning):
-    """Other programs use the processor, so that the threads of a training wait for each other."""
+    """Other processes use the processor, so that the threads of a training wait for each other."""
 
 
 # A training on several threads is told of other programs after so many seconds, if it waited for this share of them.
@@ -129,15 +129,16 @@ _NOTICED_AFTER, _MUCH = 10.0, 0.2
 
 
 class Contention:
-    """Warns once if this thread, of several that work together, often waits for a processor."""
+    """Warns once if this thread, of several that train a module on the CPU, often waits for a processor."""
 
-    def __init__(self) -> None:
-        self._begun, self._before = time.monotonic(), _waited()
-        self._is_over = self._before is None or torch.get_num_threads() == 1
+    def __init__(self, module: nn.Module) -> None:
+        self._begun, self._before = monotonic(), _waited()
+        is_elsewhere = any(each.device.type != "cpu" for each in module.parameters())
+        self._is_over = self._before is None or torch.get_num_threads() == 1 or is_elsewhere
 
     def check(self) -> None:
         """Warn if it has waited for long."""
-        elapsed = time.monotonic() - self._begun
+        elapsed = monotonic() - self._begun
         if self._is_over or elapsed < _NOTICED_AFTER:
             return
         waited = (_waited() or 0.0) - (self._before or 0.0)
@@ -145,7 +146,7 @@ class Contention:
             self._is_over = True
             count, one = torch.get_num_threads(), advised("torch.set_num_threads(1)", option("threads", 1))
             warn(
-                f"Other programs use the processor, and the {count} threads of this training wait for each other: it "
+                f"Other processes use the processor, and the {count} threads of this training wait for each other: it "
                 f"may be several times faster on one thread, {one}.",
                 ContentionWarning,
             )

@@ -140,8 +140,8 @@ class Both(nn.Module):
 
 
 def test_parameters_of_a_geometry_are_written_behind_its_name() -> None:
-    with pytest.raises(ValueError, match=r"write geometry='rbf:gamma=0\.7'"):
-        bare(geometry="rbf:gamma=0.5").set_params(geometry__gamma=0.7)
+    with pytest.raises(ValueError, match=r"'gamma' that can be set alone: .* geometry='rbf:gamma=0\.5'"):
+        bare(geometry="rbf").set_params(geometry__gamma=0.7)
 
 
 def test_values_for_networks_of_the_user_s_are_as_they_are() -> None:

@@ -177,7 +177,7 @@ def test_files_of_another_format_are_named_that_are_not_read(tmp_path: Path) -> 
     for name in ("labels.csv", "list.json", "more.xlsx", "c.npy", "notes.txt"):
         (tmp_path / name).write_text("x")
     (note,) = open_data(tmp_path).notes()
-    assert "a.parquet and 1 more is read; not read: 4 others, c.npy, labels.csv, list.json …" in note
+    assert "a.parquet and 1 more are read, and not 4 files of other formats: c.npy, labels.csv, list.json …" in note
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), OSError("Error writing bytes to file")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -133,7 +134,10 @@ def test_compile_in_earnest(row: str, tmp_path: Path, monkeypatch: pytest.Monkey
     check_compiled(row, "inductor")
 
 
-@pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="there is no compiler")
+@pytest.mark.skipif(
+    not (shutil.which("c++") or shutil.which("g++")) or not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="there is no compiler, or nothing of Python for it",
+)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("clusters", [5, *(pytest.param(K, marks=in_full) for K in (2, 3, 4, 6, 7, 9, 13, 17))])
 def test_compiled_gradients_for_any_number_of_clusters(
@@ -151,7 +155,7 @@ def test_compiled_gradients_for_any_number_of_clusters(
     for seed in range(3):
         logits = numbers(128, clusters, seed=seed).float()
         expected = gradient_of(loss, logits)
-        tolerance = 128**0.5 * torch.finfo(torch.float32).eps * float(expected.abs().max())
+        tolerance = 128 * torch.finfo(torch.float32).eps * float(expected.abs().max())
         torch.testing.assert_close(gradient_of(compiled, logits), expected, rtol=0, atol=tolerance)
 
 

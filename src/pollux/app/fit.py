@@ -411,8 +411,9 @@ def _describe_method(settings: Settings) -> str:
         return f"the recipe for {settings.recipe} ({option('preset', settings.recipe)})"
     geometry = [] if settings.geometry == "auto" else [f"geometry {settings.geometry}"]
     penalties = [f"penalty {name}={weight:g}" for name, weight in settings.penalties.items()]
-    parts = [f"objective {settings.objective}", f"model {settings.model}", *geometry, *penalties]
-    return f"{', '.join(parts)} (no recipe, as it is composed by options: all are in run.toml)"
+    layers = [f"hidden {','.join(map(str, settings.hidden))}"] if settings.model == "mlp" and settings.hidden else []
+    parts = [f"objective {settings.objective}", f"model {settings.model}", *layers, *geometry, *penalties]
+    return f"{', '.join(parts)} (no recipe; run.toml has all settings)"
 
 
 def find_number(data: RunData, ranks: Ranks | None, console: Console) -> int:

@@ -34,11 +34,10 @@ from pollux.data.sources import (
     at_once,
     check_columns,
     check_room,
-    files_in,
     room_bytes,
     suffix_of,
 )
-from pollux.errors import InputError, option
+from pollux.errors import InputError, counted, option
 
 ROWS_AT_ONCE = 65_536
 
@@ -129,16 +128,20 @@ class TableFiles(Source):
     def notes(self) -> list[str]:
         notes = [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
         if self.path.is_dir() and (others := self._others()):
-            read = self.files[0].name + (f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else "")
+            more = len(self.files) - 1
+            read = f"{self.files[0].name} and {more:,} more are" if more else f"{self.files[0].name} is"
             listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
-            notes.append(f"of the folder {self.path.name}, {read} is read; not read: {len(others):,} others, {listed}")
+            unread = counted(len(others), "file")
+            notes.append(f"of the folder {self.path.name}, {read} read, and not {unread} of other formats: {listed}")
         return notes
 
     def _others(self) -> list[str]:
-        """The names of files of data in the folder that are of another format than those that are read."""
-        endings = [ending for each in FORMATS.values() for ending in each if ending != ".txt"]
-        read = set(self.files)
-        return [file.name for file in files_in(self.path, endings, compressed=True) if file not in read]
+        """Files of data in the folder of another format than those that are read, without those of runs."""
+        endings, read = {ending for each in FORMATS.values() for ending in each} - {".txt"}, set(self.files)
+        found = (file for file in sorted(self.path.rglob("*")) if suffix_of(file)[0] in endings and file not in read)
+        data = (file.relative_to(self.path) for file in found if not (file.parent / "run.toml").exists())
+        shown = (each for each in data if not any(part.startswith((".", "_")) for part in each.parts))
+        return [os.fsencode(each).decode(errors="backslashreplace") for each in shown]
 
     def check_unchanged(self, index: int) -> None:
         """Raise an InputError if a file has changed since its blocks were listed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -133,7 +134,8 @@ class Pairwise(Geometry):
             raise ValueError(f"The {self.name} {self.kind} {takes}; not {', '.join(unknown)}.")
         gamma = parameters.get("gamma")
         # Where an offset goes with it, it is a factor of inner products, which may be negative.
-        if isinstance(gamma, int | float) and not gamma > 0 and "coef0" not in valid:
+        is_width = isinstance(gamma, numbers.Real) and "coef0" not in valid
+        if is_width and not 0 < float(gamma) < math.inf:  # type: ignore[arg-type]
             raise ValueError(f"gamma is a positive number, not {gamma}.")
         return replace(self, parameters=parameters)
 

@@ -94,7 +94,7 @@ def parse_parameters(written: str, several: Collection[str] = (), texts: Collect
 
 def _as_number(text: str) -> int | float | str:
     """The finite number that a text is, or the text."""
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
         with contextlib.suppress(ValueError):
             if abs(number := kind(text)) <= sys.float_info.max:
                 return number

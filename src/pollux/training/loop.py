@@ -160,7 +160,7 @@ def train(
     interrupted, stopped, diverged, ended = True, False, False, False
     with contextlib.ExitStack() as stack:
         stack.enter_context(threads_for(model.modules[0], len(model.modules) * batches.batch_size))
-        contention = Contention()
+        contention = Contention(model.modules[0])
         for callback in callbacks:
             if isinstance(callback, contextlib.AbstractContextManager):
                 stack.enter_context(callback)
