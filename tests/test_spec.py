@@ -114,7 +114,7 @@ def test_a_spec_is_frozen_and_resolved() -> None:
         ({"training": 3}, r"training is a Training\(…\) or None, not 3"),
         ({"preprocessing": 3}, "preprocessing is None, a name .* or a transformer, not 3"),
         ({"preprocessing": StandardScaler}, "or a transformer, not <class"),
-        ({"preprocessing": "centred"}, "Unknown scaling 'centred'. Valid names: none, auto"),
+        ({"preprocessing": "centred"}, "Unknown preprocessing 'centred'. Valid names: none, auto"),
         ({"training": Training(tol=-1)}, "tol must be a number of at least 0"),
         ({"model": MLP(hidden=5)}, "hidden is a sequence"),  # type: ignore[arg-type]
         ({"preprocessing": Scaling(n_components=0)}, "n_components must be a positive integer"),

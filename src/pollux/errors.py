@@ -77,6 +77,17 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     return f" Did you mean {by_bare[alike[0]]!r}?" if alike else ""
 
 
+def unknown(what: str, name: object, valid: Iterable[str], also: str = "") -> str:
+    """What to say of a name that is none of the valid ones.
+
+    >>> unknown("penalty", "vta", ["vat", "entropy"], "or a function")
+    "Unknown penalty 'vta'. Did you mean 'vat'? Valid names: vat, entropy; or a function."
+    """
+    valid = list(valid)
+    alike = did_you_mean(name, valid) if isinstance(name, str) else ""
+    return f"Unknown {what} {name!r}.{alike} Valid names: {'; '.join(filter(None, (', '.join(valid), also)))}."
+
+
 def counted(count: int, noun: str) -> str:
     """(1, 'cluster') → '1 cluster'; (1797, 'sample') → '1,797 samples'."""
     return f"{int(count):,} {noun}{'' if count == 1 else 's'}"

@@ -27,7 +27,7 @@ from pollux.data.rows import Rows
 from pollux.data.samples import ArraySamples, Loader, Samples, StreamSamples
 from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
-from pollux.errors import InputError, advised, option, warn
+from pollux.errors import InputError, advised, option, unknown, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
 from pollux.io.parsing import check_parameters, parse_parameters
 from pollux.models import activations, build
@@ -462,6 +462,8 @@ class Spec:
             valid = ", ".join(names.SCALINGS)
             raise TypeError(f"preprocessing is None, a name ({valid}), Scaling(…) or a transformer, not {scaling!r}.")
         mlp = model if isinstance(model, MLP) else MLP()
+        if isinstance(given["preprocessing"], str) and given["preprocessing"] not in names.SCALINGS:
+            raise ValueError(unknown("preprocessing", given["preprocessing"], names.SCALINGS, "or Scaling(…)"))
         name, options = name_model(model)
         is_free = isinstance(model, str) and model == "free"
         preprocessing = Transformer(scaling) if is_transformer else scaling
@@ -637,7 +639,7 @@ def resolve_penalties(penalties: Any) -> tuple[tuple[Penalty, float], ...]:
     resolved: list[tuple[Penalty, float]] = []
     for penalty, weight in (penalties or {}).items():
         if not callable(penalty) and penalty not in PENALTIES:
-            raise ValueError(f"Unknown penalty {penalty!r}. Valid names: {', '.join(PENALTIES)}; or a function.")
+            raise ValueError(unknown("penalty", penalty, PENALTIES, "or a function"))
         if not _is_number(weight) or not 0 <= weight < math.inf:
             raise ValueError(f"The weight of penalty {penalty!r} must be a number of at least 0, not {weight!r}.")
         resolved.append((as_penalty(penalty), float(weight)))
@@ -749,7 +751,7 @@ def _check_parameters(given: Mapping[str, Any], is_free: bool) -> None:
             if not callable(value):
                 raise TypeError(f"{name} must be a name or a function, not {value!r}.")
         else:
-            raise ValueError(f"Unknown {name} {value!r}. Valid names: {', '.join(valid)}.")
+            raise ValueError(unknown(name, value, [str(each) for each in valid]))
     if given["norm"] not in (None, *names.NORMS[1:]):
         raise ValueError(f"norm is one of {', '.join(map(repr, (None, *names.NORMS[1:])))}; not {given['norm']!r}.")
     for name, least, what in (("learning_rate", math.ulp(0.0), "positive number"), ("tol", 0, "number of at least 0")):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pollux import names, recipes
-from pollux.errors import InputError, did_you_mean, option
+from pollux.errors import InputError, did_you_mean, option, unknown
 from pollux.io.parsing import check_parameters
 from pollux.recipes import PLAIN, RECIPES, TABLES
 
@@ -620,8 +620,7 @@ def _weights(penalties: Any) -> dict[str, float]:
         if isinstance(weight, bool):
             raise InputError(f"The weight of penalty {name!r} must be a number of at least 0, not {weight}.")
         if name not in names.PENALTIES:
-            alike = did_you_mean(str(name), names.PENALTIES)
-            raise InputError(f"Unknown penalty {name!r}.{alike} Valid names: {', '.join(names.PENALTIES)}.")
+            raise InputError(unknown("penalty", name, names.PENALTIES))
         try:
             given[str(name)] = 1.0 if weight == "" else float(weight)
         except (TypeError, ValueError) as error:

@@ -343,6 +343,11 @@ def _tables_in(folder: Path) -> list[Path]:
     return parquet or feather or text
 
 
+def is_hidden(file: Path, folder: Path) -> bool:
+    """Whether the name of a file, or of a folder between it and this one, starts with a dot or an underscore."""
+    return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+
+
 def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False, hidden: bool = False) -> list[Path]:
     """Files with these suffixes in a folder and its subfolders, by path; hidden ones (dot or underscore) if asked.
 
@@ -351,10 +356,9 @@ def files_in(folder: Path, suffixes: Sequence[str], *, compressed: bool = False,
 
     def is_one(file: Path) -> bool:
         suffix, is_packed = suffix_of(file)
-        is_hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
-        return suffix in suffixes and (compressed or not is_packed) and (hidden or not is_hidden) and file.is_file()
+        return suffix in suffixes and (compressed or not is_packed) and (hidden or not is_hidden(file, folder))
 
-    found = sorted(filter(is_one, folder.rglob("*")))
+    found = sorted(file for file in folder.rglob("*") if is_one(file) and file.is_file())
     for file in found:
         name = os.fsencode(file.relative_to(folder))
         if name.decode(errors="replace") != str(file.relative_to(folder)):

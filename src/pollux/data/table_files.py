@@ -34,6 +34,7 @@ from pollux.data.sources import (
     at_once,
     check_columns,
     check_room,
+    is_hidden,
     room_bytes,
     suffix_of,
 )
@@ -139,9 +140,8 @@ class TableFiles(Source):
         """Files of data in the folder of another format than those that are read, without those of runs."""
         endings, read = {ending for each in FORMATS.values() for ending in each} - {".txt"}, set(self.files)
         found = (file for file in sorted(self.path.rglob("*")) if suffix_of(file)[0] in endings and file not in read)
-        data = (file.relative_to(self.path) for file in found if not (file.parent / "run.toml").exists())
-        shown = (each for each in data if not any(part.startswith((".", "_")) for part in each.parts))
-        return [os.fsencode(each).decode(errors="backslashreplace") for each in shown]
+        data = (file for file in found if not is_hidden(file, self.path) and not (file.parent / "run.toml").exists())
+        return [os.fsencode(each.relative_to(self.path)).decode(errors="backslashreplace") for each in data]
 
     def check_unchanged(self, index: int) -> None:
         """Raise an InputError if a file has changed since its blocks were listed."""

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pollux.errors import InputError
+from pollux.errors import InputError, unknown
 from pollux.spec import digest_weights
 
 Batch = Callable[[Sequence[Any]], Any]
@@ -180,7 +180,5 @@ def _find(encoder: Any, of_texts: bool) -> Encoder:
         return ENCODERS[name]()
     if (Path(name) / "modules.json").is_file():
         return _sentence_transformer(Path(name))
-    raise InputError(
-        f"Unknown encoder {name!r}. Valid names: {', '.join(ENCODERS)}; or a folder of sentence-transformers, which "
-        "has a file modules.json."
-    )
+    also = "or a folder of sentence-transformers, which has a file modules.json"
+    raise InputError(unknown("encoder", name, ENCODERS, also))

@@ -98,7 +98,7 @@ def _is_large(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> boo
 def fast_linear_layers() -> AbstractContextManager[Any]:
     """A context in which large linear layers are computed by the fastest library for this processor.
 
-    Torch multiplies by MKL, which does without AVX-512 on processors that are not Intel's: oneDNN is twice as fast.
+    Torch multiplies by MKL, which does without AVX-512 on AMD's processors: there oneDNN is twice as fast.
     """
     return _OneDNNMode() if _is_slow_by_mkl() and _is_enabled() else nullcontext()
 

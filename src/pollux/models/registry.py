@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from pollux.errors import unknown
 from pollux.models.kernel import kernel
 from pollux.models.soft_tree import soft_tree
 from pollux.models.tabular import free, linear, mlp
@@ -49,10 +50,8 @@ def build(
         return [copy.deepcopy(model), *(_restarted(model) for _ in range(count - 1))]
     if isinstance(model, str):
         if model not in MODELS:
-            raise ValueError(
-                f"Unknown model {model!r}. Valid names: {', '.join(MODELS)}; or pass an nn.Module, or a function "
-                f"(n_features, n_clusters) -> nn.Module."
-            )
+            also = "or pass an nn.Module, or a function (n_features, n_clusters) -> nn.Module"
+            raise ValueError(unknown("model", model, MODELS, also))
         model = MODELS[model]
     elif not callable(model):
         raise TypeError(f"A model is a name, an nn.Module or a function, not {type(model).__name__}.")

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from pollux.errors import unknown
+
 Activation: TypeAlias = str | type[nn.Module]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -81,7 +83,7 @@ def mlp(
     layers: list[nn.Module] = [] if len(shape) == 1 else [nn.Flatten()]
     for (a, b), each in zip(itertools.pairwise(widths), activations(activation, len(hidden)), strict=True):
         if isinstance(each, str) and each not in ACTIVATIONS:
-            raise ValueError(f"Unknown activation {each!r}. Valid names: {', '.join(ACTIVATIONS)}.")
+            raise ValueError(unknown("activation", each, ACTIVATIONS))
         layers += [nn.Linear(a, b), *([nn.BatchNorm1d(b)] if norm == "batch" else [])]
         layers.append(ACTIVATIONS[each]() if isinstance(each, str) else each())
     layers.append(nn.Linear(widths[-1], n_clusters))

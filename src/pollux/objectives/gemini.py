@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pollux.errors import InputError
+from pollux.errors import InputError, unknown
 from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
 from pollux.objectives.batch_samples import LOCAL, NO_WEIGHT, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
@@ -335,8 +335,7 @@ def _parse(name: str, one_vs_one: bool) -> tuple[Divergence, bool]:
     if not divergence and name in DIVERGENCES:
         return DIVERGENCES[name], one_vs_one
     if divergence not in DIVERGENCES or mode not in ("ova", "ovo"):
-        valid = ", ".join((*ALIASES, *GEMINIS))
-        raise ValueError(f"Unknown objective {name!r}. Valid names: {valid}.")
+        raise ValueError(unknown("objective", name, (*ALIASES, *GEMINIS)))
     if one_vs_one and mode == "ova":
         raise ValueError(f"{name!r} is one-vs-all by name, but one_vs_one=True was given.")
     return DIVERGENCES[divergence], mode == "ovo"

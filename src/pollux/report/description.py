@@ -240,7 +240,7 @@ def describe_training(clustering: GeminiClustering) -> dict[str, str]:
     elif model in MODEL_GROUPS and isinstance(given["model"], str):
         usual = MODEL_GROUPS[model]().get_params()
         options = [f"{name}={name_of(given[name])}" for name in usual if given[name] != usual[name]]
-        model += ":" * bool(options) + ",".join(options)
+        model += f":{','.join(options)}" if options else ""
     limit = "" if given["max_epochs"] == "auto" else f" of {given['max_epochs']}"
     penalties = [f"{name_of(penalty)}={weight:g}" for penalty, weight in (given["penalties"] or {}).items()]
     geometry = ""

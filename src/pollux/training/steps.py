@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pollux.errors import unknown
 from pollux.geometry.affinity import Features
 from pollux.objectives.gemini import Gemini
 from pollux.objectives.gradients import DISTRIBUTED_FORMS, as_arrays, is_compiled, value_and_gradient
@@ -459,7 +460,7 @@ def make_optimiser(
     """The named optimiser, or ``optimiser(parameters, lr=learning_rate)``."""
     if isinstance(optimiser, str):
         if optimiser not in OPTIMISERS:
-            raise ValueError(f"Unknown optimiser {optimiser!r}. Valid names: {', '.join(OPTIMISERS)}.")
+            raise ValueError(unknown("optimiser", optimiser, OPTIMISERS))
         optimiser = OPTIMISERS[optimiser]
     parameters = list(parameters)
     if not parameters:
