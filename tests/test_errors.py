@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
 import pollux
+from pollux import MLP, GeminiClustering, Training
 from pollux.app.cli import main
 from pollux.data.shuffling import read_ahead
 from pollux.data.streams import open_stream
@@ -72,3 +74,22 @@ def test_only_commands_spell_options_as_the_command_line_does() -> None:
                 if re.search(r"(?<![\w-])--[a-z]", text):
                     found.append(f"{module}:{node.lineno} {node.value}")
     assert not found
+
+
+@pytest.mark.parametrize(
+    ("parameters", "meant"),
+    [
+        ({"model": "softtree"}, "soft_tree"),
+        ({"init": "kmean"}, "kmeans"),
+        ({"preprocessing": "standart"}, "standard"),
+        ({"penalties": {"vta": 1.0}}, "vat"),
+        ({"objective": "mmd_ov"}, "mmd_ovo"),
+        ({"geometry": "rfb"}, "rbf"),
+        ({"model": MLP(activation="rellu")}, "relu"),
+        ({"training": Training(optimiser="adan")}, "adam"),
+    ],
+    ids=str,
+)
+def test_misspelled_names_are_answered_with_the_name_that_was_meant(parameters: dict[str, Any], meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"Did you mean '{meant}'\?"):
+        GeminiClustering(2, **parameters).fit(np.eye(8, 3))

@@ -392,6 +392,9 @@ def test_an_option_that_is_nearly_known_is_named(data: Path) -> None:
 def test_words_that_are_nearly_known_are_named(data: Path, tmp_path: Path) -> None:
     assert "Did you mean 'fit'?" in refused("fitt", data)
     assert "Did you mean 'tables'?" in refused("fit", data, "--preset", "table")
+    # A required option that is misspelled is not called missing.
+    assert "Did you mean '--onnx'?" in refused("export", tmp_path, "--onx", "model.onnx")
+    assert "are required: --onnx" in refused("export", tmp_path)
     assert "a whole number is needed, not '3.5'" in refused("select", data, "--to", "3.5")
     assert "scaled to squares: --image-size 32. See" in refused("fit", "photos", "--image-size", "32x20")
     (tmp_path / "runs" / "cars").mkdir(parents=True)

@@ -172,14 +172,23 @@ class Parser(argparse.ArgumentParser):
     """Prints errors in one line, and suggests the option that may have been meant."""
 
     chosen: argparse.ArgumentParser | None = None
+    given: Sequence[str] = ()
 
     def __init__(self, **how: Any) -> None:
         # Abbreviated options of a script would be ambiguous once another option begins alike.
         super().__init__(allow_abbrev=False, **how)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.given = args or ()
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         command = self.chosen or self
         known = command._option_string_actions
+        # An option that is missing may be there, misspelled.
+        options = [word for word in self.given if word.startswith("--") and word.partition("=")[0] not in known]
+        if "are required" in message and options:
+            message = f"unrecognized arguments: {options[0]}"
         unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
         message = message.rstrip(".") + "."
         if message.startswith("unrecognized") and unknown:
