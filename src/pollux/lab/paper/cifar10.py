@@ -188,12 +188,14 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
 def draw(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
     """The tables as bars, and how the scores came about."""
     panels = {
-        f"{name}, {TITLES[geometry]}": {"model": model, "geometry": geometry}
+        f"{name}, {TITLES[geometry]}": [
+            record for record in records if record.run.has({"model": model, "geometry": geometry})
+        ]
         for model, name in MODEL_NAMES.items()
         for geometry in TITLES
     }
     shown = {name: OBJECTIVES[name] for name in GEOMETRIC}
-    return {**draw_bars(tables)(records, folder), **draw_curves(records, panels, shown, PAPERS_EPOCHS)}
+    return {**draw_bars(tables)(records, folder), **draw_curves(panels, shown, PAPERS_EPOCHS)}
 
 
 EXPERIMENT = Experiment(

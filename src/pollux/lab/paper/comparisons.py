@@ -247,18 +247,16 @@ def _bars(table: ComparisonTable) -> Figure | None:
     return figure
 
 
-def draw_curves(
-    records: Sequence[Record], panels: Mapping[str, Mapping[str, Any]], objectives: Mapping[str, str], whole: int
-) -> dict[str, Figure]:
+def draw_curves(panels: Mapping[str, Sequence[Record]], objectives: Mapping[str, str], whole: int) -> dict[str, Figure]:
     """ARI against epochs of the runs that were scored on their way, as the figure ``curves``; nothing of nothing.
 
-    Each panel has the runs of its settings, a line for each objective: that of its first variant.
+    A panel has a line for each objective: that of its first run.
     """
     found: dict[str, dict[str, Any]] = {}
-    for title, wanted in panels.items():
+    for title, records in panels.items():
         for record in records:
             curve, objective = record.metrics.get("curve", ()), record.run.settings.get("objective", "")
-            if len(curve) > 1 and objective in objectives and record.run.has(wanted):
+            if len(curve) > 1 and objective in objectives:
                 found.setdefault(title, {}).setdefault(objective, curve)
     if not found:
         return {}
