@@ -119,6 +119,15 @@ def test_lenet5_of_the_paper_is_its_written_out_definition() -> None:
     assert torch.allclose(model(x), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("stem", ["small", "imagenet"])
+def test_resnet18_begins_with_the_weights_of_he(stem: str) -> None:
+    torch.manual_seed(0)
+    for layer in resnet18((3, 32, 32), 10, stem=stem).modules():
+        if isinstance(layer, nn.Conv2d):
+            inputs_of_gradient = layer.out_channels * layer.kernel_size[0] * layer.kernel_size[1]
+            assert layer.weight.std().item() == pytest.approx((2 / inputs_of_gradient) ** 0.5, rel=0.05)
+
+
 def test_resnet18_of_imagenet_has_the_size_and_stages_of_torchvision() -> None:
     # 11,689,512 of torchvision's, and a linear layer from its 1000 logits.
     assert parameter_count(resnet18, (3, 32, 32), 10, stem="imagenet") == 11_689_512 + 10 * 1001

@@ -184,7 +184,10 @@ def _normalised_convolution(
     """A convolution that pads to keep the size (at stride 1), and its batch normalisation."""
     # The normalisation subtracts the mean, so a bias before it would do nothing.
     padding = kernel_size // 2
-    yield nn.Conv2d(in_channels, out_channels, kernel_size, stride=stride, padding=padding, bias=False)
+    convolution = nn.Conv2d(in_channels, out_channels, kernel_size, stride=stride, padding=padding, bias=False)
+    # As in torchvision: He's initial weights, by which gradients keep their size from layer to layer.
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    yield convolution
     yield nn.BatchNorm2d(out_channels)
 
 
