@@ -52,8 +52,8 @@ def report(name: str, folder: Path = ROOT / "results") -> Report:
 def section(name: str) -> str:
     """The command, what was found, its tables and figures, as Markdown."""
     made = report(name)
-    figures = sorted((ROOT / "results" / "figures").glob(f"{name}-*.png"), key=lambda figure: figure.stem)
-    pictures = [f"![{made.title}](../results/figures/{figure.name})" for figure in figures]
+    captioned = re.findall(r"!\[(.+)\]\((figures/.+\.png)\)", (ROOT / "results" / f"{name}.md").read_text("utf-8"))
+    pictures = [f"![{caption}](../results/{figure})\n\n*{caption}*" for caption, figure in captioned]
     tables = [block for table in made.tables for block in markdown_blocks(table, level=3)]
     lead = f"{made.lead}. {made.departure}." if made.departure else f"{made.lead}."
     return "\n\n".join([f"```sh\n{made.command}\n```", lead, markdown_list(made.findings), *tables, *pictures])

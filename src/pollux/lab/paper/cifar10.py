@@ -189,12 +189,15 @@ def draw(records: Sequence[Record], folder: Path) -> dict[str, Figure]:
     """The tables as bars, and how the scores came about."""
     panels = {
         f"{name}, {TITLES[geometry]}": [
-            record for record in records if record.run.has({"model": model, "geometry": geometry})
+            record
+            for record in records
+            # The MI sees neither geometry, and is shown beside both.
+            if record.run.has({"model": model}) and record.run.settings["geometry"] in (geometry, "none")
         ]
         for model, name in MODEL_NAMES.items()
         for geometry in TITLES
     }
-    shown = {name: OBJECTIVES[name] for name in GEOMETRIC}
+    shown = {name: OBJECTIVES[name] for name in ("kl_ova", *GEOMETRIC)}
     return {**draw_bars(tables)(records, folder), **draw_curves(panels, shown, PAPERS_EPOCHS)}
 
 

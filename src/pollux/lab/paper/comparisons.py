@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from pollux.errors import counted
 from pollux.lab.charts import add_shared_legend, family_colour, set_grid, set_title
@@ -151,7 +153,10 @@ class ComparisonTable:
         pairs = [(one, unit) for cell, unit in self._cells(self.rows) for one in (cell.published, cell.measured) if one]
         deviation = any(one.deviation is not None for one, _ in pairs)
         clusters = any("K=" in one.in_words(unit)[1] for one, unit in pairs)
-        aside = ["standard deviation"] * deviation + ["K: clusters in use"] * clusters
+        # A single run of what has no randomness does not count.
+        runs = {cell.measured.runs for cell, _ in self._cells(self.rows) if cell.measured and cell.measured.runs > 1}
+        spread = f"mean and standard deviation of {runs.pop()}" if len(runs) == 1 else "standard deviation"
+        aside = [spread] * deviation + ["K: clusters in use"] * clusters
         measured = "measured" + (f" ({'; '.join(aside)})" if aside else "")
         return f"Each cell: {f'{self.reference}, {measured}, difference' if self.has_published else measured}."
 
@@ -223,12 +228,14 @@ def _bars(table: ComparisonTable) -> Figure | None:
         return None
     figure = new_figure(2.6 + 2.5 * len(columns) + 0.8 * (len(columns) == 1), 1.3 + 0.34 * len(table.rows))
     panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+    # Without published values, a bar is beside its name.
+    shift = _BAR / 2 if table.has_published else 0.0
     figure.suptitle(table.title.replace(" (clusters in use)", ""), x=0.01, ha="left", color=QUIET, fontsize=9)
     for at, ax in zip(columns, panels, strict=True):
         set_grid(set_title(ax, table.columns[at]), table.unit).grid(axis="y", visible=False)
-        for label, shift, colour in (("published", -_BAR / 2, _PALE), ("measured", _BAR / 2, colours(1)[0])):
+        for label, side, colour in (("published", -1, _PALE), ("measured", 1, colours(1)[0])):
             found = [(number, getattr(row.cells[at], label)) for number, row in enumerate(table.rows)]
-            shown = [(number + shift, one) for number, one in found if one is not None]
+            shown = [(number + side * shift, one) for number, one in found if one is not None]
             if shown:
                 places, means = [place for place, _ in shown], [one.mean for _, one in shown]
                 spread = [one.deviation or 0.0 for _, one in shown]
@@ -243,36 +250,46 @@ def _bars(table: ComparisonTable) -> Figure | None:
     add_shared_legend(figure, panels, ("published", "measured"), loc="outside lower right", ncols=2)
     measured = [row.cells[at].measured for row in table.rows for at in columns]
     whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
-    figure.set_label(f"{table.title}: published and measured.{whiskers}")
+    both = "published and measured" if table.has_published else "measured"
+    figure.set_label(f"{table.title}: {both}.{whiskers}")
     return figure
 
 
-def draw_curves(panels: Mapping[str, Sequence[Record]], objectives: Mapping[str, str], whole: int) -> dict[str, Figure]:
-    """ARI against epochs of the runs that were scored on their way, as the figure ``curves``; nothing of nothing.
+def draw_curves(
+    panels: Mapping[str, Sequence[Record]],
+    objectives: Mapping[str, str],
+    whole: int,
+    *,
+    of: Literal["ARI", "clusters in use"] = "ARI",
+) -> dict[str, Figure]:
+    """What runs had after some of their epochs, as the figure ``curves``; nothing of runs without such records.
 
-    A panel has a line for each objective: that of its first run.
+    A panel has a line for each objective, the mean of its longest runs.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, list[Any]]] = {}
     for title, records in panels.items():
         for record in records:
             curve, objective = record.metrics.get("curve", ()), record.run.settings.get("objective", "")
             if len(curve) > 1 and objective in objectives:
-                found.setdefault(title, {}).setdefault(objective, curve)
+                found.setdefault(title, {}).setdefault(objective, []).append(curve)
     if not found:
         return {}
     figure = new_figure(2.6 + 2.9 * len(found), 4.2)
     axes = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for (title, curves), ax in zip(found.items(), axes, strict=True):
         set_grid(set_title(ax, title), "epochs").set_xscale("log")
-        for objective, curve in curves.items():
-            epochs, scores, _ = zip(*curve, strict=True)
-            style = "--" if objective.endswith("ovo") else "-"
-            ax.plot(epochs, scores, style, color=family_colour(objective), lw=1.6, label=objectives[objective])
-        scored = sorted({epoch for curve in curves.values() for epoch, *_ in curve})
-        ax.set_xticks(scored, map(str, scored))
+        scored: set[int] = set()
+        for objective, several in curves.items():
+            longest = [curve for curve in several if curve[-1][0] == max(other[-1][0] for other in several)]
+            epochs, scores, used = np.mean(longest, 0).T
+            style: dict[str, Any] = {"color": family_colour(objective), "lw": 1.6, "label": objectives[objective]}
+            ax.plot(epochs, scores if of == "ARI" else used, "--" if objective.endswith("ovo") else "-", **style)
+            scored |= set(epochs.astype(int))
+        ax.set_xticks(sorted(scored), map(str, sorted(scored)))
         ax.set_xticks([], minor=True)
-    axes[0].set_ylabel("ARI", color=QUIET)
+    axes[0].set_ylabel(of, color=QUIET)
     axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
     add_shared_legend(figure, axes, objectives.values(), loc="outside right upper")
-    figure.set_label(f"ARI on the test images while a model is trained; the paper trains for {whole} epochs.")
+    what = f"{of} on the test images" if of == "ARI" else "Clusters in use"
+    figure.set_label(f"{what} while a model is trained; the paper trains for {whole} epochs.")
     return {"curves": figure}

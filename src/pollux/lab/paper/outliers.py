@@ -18,7 +18,7 @@ from pollux.lab import charts
 from pollux.lab.charts import SavedModel, draw_panels, load_saved
 from pollux.lab.datasets import gaussian_student_mixture, gaussian_student_oracle
 from pollux.lab.grid import RunContext
-from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, compare
+from pollux.lab.paper.comparisons import Comparison, ComparisonRow, ComparisonTable, Estimate, compare, epochs_of
 from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, clips, fit_run, score, score_clustering
 from pollux.lab.records import Record, Run, Settings
 from pollux.metrics import renyi_entropy
@@ -116,7 +116,7 @@ def tables(records: Sequence[Record]) -> list[ComparisonTable]:
     ]
     return [
         ComparisonTable(
-            "Mean ARI (standard deviation) on three Gaussians and a Student-t distribution",
+            f"Mean ARI (standard deviation) on three Gaussians and a Student-t distribution{epochs_of(records, {})}",
             [f"ρ = {degrees}, {clusters} clusters" for degrees, clusters in COLUMNS],
             [*rows, ComparisonRow("Oracle", oracle)],
             notes=[
