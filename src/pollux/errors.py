@@ -78,7 +78,7 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: object, valid: Iterable[str], also: str = "") -> str:
-    """What to say of a name that is none of the valid ones.
+    """What to say of a name that is not a valid one.
 
     >>> unknown("penalty", "vta", ["vat", "entropy"], "or a function")
     "Unknown penalty 'vta'. Did you mean 'vat'? Valid names: vat, entropy; or a function."

@@ -395,6 +395,7 @@ def test_words_that_are_nearly_known_are_named(data: Path, tmp_path: Path) -> No
     # A required option that is misspelled is not called missing.
     assert "Did you mean '--onnx'?" in refused("export", tmp_path, "--onx", "model.onnx")
     assert "are required: --onnx" in refused("export", tmp_path)
+    assert "are required: --onnx" in refused("export", "--", tmp_path)
     assert "a whole number is needed, not '3.5'" in refused("select", data, "--to", "3.5")
     assert "scaled to squares: --image-size 32. See" in refused("fit", "photos", "--image-size", "32x20")
     (tmp_path / "runs" / "cars").mkdir(parents=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import re
 import signal
@@ -186,7 +187,8 @@ class Parser(argparse.ArgumentParser):
         command = self.chosen or self
         known = command._option_string_actions
         # An option that is missing may be there, misspelled.
-        options = [word for word in self.given if word.startswith("--") and word.partition("=")[0] not in known]
+        words = itertools.takewhile("--".__ne__, self.given)
+        options = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
         if "are required" in message and options:
             message = f"unrecognized arguments: {options[0]}"
         unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
