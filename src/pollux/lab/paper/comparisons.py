@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ _BAR, _PALE = 0.38, "#c3cad1"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over runs, their standard deviation where there are several, and the clusters in use."""
+    """A mean over runs, their standard deviation (by n − 1) where there are several, and the clusters in use."""
 
     mean: float
     deviation: float | None = None
@@ -51,9 +52,8 @@ def estimate(
         return None
     values = [factor * metrics[metric] for metrics in found]
     clusters = [metrics["clusters"] for metrics in found if "clusters" in metrics]
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if len(values) > 1 else None
-    return Estimate(mean, deviation, len(values), math.fsum(clusters) / len(clusters) if clusters else None)
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values), deviation, len(values), statistics.fmean(clusters) if clusters else None)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Comparison:
         both = [one for one in (self.published, self.measured) if one is not None and one.deviation is not None]
         if self.difference is None or len(both) < 2:
             return None
-        # Deviations are those of the runs themselves; of n runs that estimates the spread of all by n − 1.
-        error = math.sqrt(sum((one.deviation or 0.0) ** 2 / max(one.runs - 1, 1) for one in both))
+        error = math.sqrt(sum((one.deviation or 0.0) ** 2 / one.runs for one in both))
         return self.difference >= -2 * error - ROUNDING
 
     def as_cell(self, unit: str, has_reference: bool) -> Cell:
@@ -155,7 +154,8 @@ class ComparisonTable:
         clusters = any("K=" in one.in_words(unit)[1] for one, unit in pairs)
         # A single run of what has no randomness does not count.
         runs = {cell.measured.runs for cell, _ in self._cells(self.rows) if cell.measured and cell.measured.runs > 1}
-        spread = f"mean and standard deviation of {runs.pop()}" if len(runs) == 1 else "standard deviation"
+        most = "at most " if len(runs) > 1 else ""
+        spread = f"mean and standard deviation of {most}{max(runs)}" if runs else "standard deviation"
         aside = [spread] * deviation + ["K: clusters in use"] * clusters
         measured = "measured" + (f" ({'; '.join(aside)})" if aside else "")
         return f"Each cell: {f'{self.reference}, {measured}, difference' if self.has_published else measured}."
@@ -165,14 +165,15 @@ class ComparisonTable:
         """How many cells hold, and how far off are those that cannot be judged."""
         cells = self._cells([row for row in self.rows if not row.further])
         judged = [cell.holds for cell, _ in cells if cell.holds is not None]
+        whose = "the paper’s" if self.reference == "published" else self.reference
         lines = []
         if judged:
             of = counted(len(judged), "cell")
-            lines.append(f"{sum(judged)} of {of} at most two standard errors below the paper’s or above.")
+            lines.append(f"{sum(judged)} of {of} at most two standard errors below {whose} or above.")
         rest = [(cell.difference, unit) for cell, unit in cells if cell.difference is not None and cell.holds is None]
         if scores := [difference >= -ROUNDING for difference, unit in rest if unit == "ARI"]:
             of = counted(len(scores), "cell")
-            lines.append(f"At or above the paper’s: {sum(scores)} of {of} without standard deviations to judge by.")
+            lines.append(f"At or above {whose}: {sum(scores)} of {of} without standard deviations to judge by.")
         for kind in dict.fromkeys(unit for _, unit in rest if unit != "ARI"):
             largest = max(abs(difference) for difference, unit in rest if unit == kind)
             lines.append(f"Largest difference: {amount(largest, kind)} {kind if kind in UNITS else 'clusters'}.")
@@ -280,8 +281,10 @@ def draw_curves(
         set_grid(set_title(ax, title), "epochs").set_xscale("log")
         scored: set[int] = set()
         for objective, several in curves.items():
-            longest = [curve for curve in several if curve[-1][0] == max(other[-1][0] for other in several)]
-            epochs, scores, used = np.mean(longest, 0).T
+            last = max(curve[-1][0] for curve in several)
+            longest = [{row[0]: row for row in curve} for curve in several if curve[-1][0] == last]
+            common = sorted(set.intersection(*map(set, longest)))
+            epochs, scores, used = np.mean([[curve[epoch] for epoch in common] for curve in longest], 0).T
             style: dict[str, Any] = {"color": family_colour(objective), "lw": 1.6, "label": objectives[objective]}
             ax.plot(epochs, scores if of == "ARI" else used, "--" if objective.endswith("ovo") else "-", **style)
             scored |= set(epochs.astype(int))
