@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
     from pollux.inspection.structure import Structure
     from pollux.objectives import Divergence, Gemini, f_divergence
     from pollux.selection import FeaturePath, Selection, select_features, select_n_clusters
-    from pollux.spec import MLP, KernelModel, Scaling, SoftTree, Training
+    from pollux.spec import MLP, KernelModel, LeNet5, ResNet18, Scaling, SoftTree, Training
     from pollux.trees import Explanation, GeminiTree, explain
 
 __all__ = [
@@ -25,6 +25,8 @@ __all__ = [
     "GeminiTree",
     "Hierarchy",
     "KernelModel",
+    "LeNet5",
+    "ResNet18",
     "Scaling",
     "Selection",
     "SoftTree",
@@ -64,6 +66,8 @@ _HOMES = {
     "embed": "pollux.embedding",
     "explain": "pollux.trees",
     "KernelModel": "pollux.spec",
+    "LeNet5": "pollux.spec",
+    "ResNet18": "pollux.spec",
     "MLP": "pollux.spec",
     "Scaling": "pollux.spec",
     "Selection": "pollux.selection",

@@ -56,6 +56,8 @@ from pollux.spec import (
     GROUPS,
     MLP,
     KernelModel,
+    LeNet5,
+    ResNet18,
     Scaling,
     SoftTree,
     Spec,
@@ -131,11 +133,12 @@ class GeminiClustering(
         Maximum number of clusters. One-vs-all objectives with a kernel or a distance often leave clusters empty that
         add little, others do so less, and recipes use nearly all. "auto": a quick form of
         :func:`pollux.select_n_clusters` finds the number, and ``selection_`` says why.
-    model : str, MLP, KernelModel, SoftTree, nn.Module or callable
+    model : str, MLP, KernelModel, SoftTree, LeNet5, ResNet18, nn.Module or callable
         ``"linear"``, ``"mlp"``, ``"kernel"``, ``"soft_tree"``, ``"lenet5"``, ``"resnet18"`` or ``"free"`` (a
         table of probabilities, which cannot predict new samples); :class:`MLP` with its hidden layers,
-        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts, or these two with their parameters
-        behind the name, as in ``"kernel:landmarks=200"``; a module that returns logits (n, n_clusters), copied and
+        :class:`KernelModel` with its landmarks, :class:`SoftTree` with its cuts, :class:`LeNet5` and
+        :class:`ResNet18` in several forms, or these four with their parameters behind the name, as in
+        ``"kernel:landmarks=200"``; a module that returns logits (n, n_clusters), copied and
         trained from its weights; or a function (n_features or shape, n_clusters) → module. Default without a recipe:
         ``"mlp"``.
     objective : str, Gemini or Divergence
@@ -237,7 +240,7 @@ class GeminiClustering(
         self,
         n_clusters: int | str = 10,
         *,
-        model: str | MLP | KernelModel | SoftTree | nn.Module | Callable[..., nn.Module] = "auto",
+        model: str | MLP | KernelModel | SoftTree | LeNet5 | ResNet18 | nn.Module | Callable[..., nn.Module] = "auto",
         objective: str | Gemini | Divergence = "auto",
         geometry: str | Geometry | Callable[..., Tensor] = "auto",
         preprocessing: str | Scaling | BaseEstimator | None = "auto",

@@ -11,7 +11,12 @@ DISTANCES = ("euclidean", "sqeuclidean", "manhattan", "cosine")
 KERNELS_OF_ALL_SAMPLES = ("graph", "mixed", "cosine_graph", "mixtures")
 DISTANCES_OF_ALL_SAMPLES = ("shortest_path",)
 PARAMETERS: dict[str, dict[str, tuple[str, ...]]] = {
-    "model": {"kernel": ("gamma", "kernel", "landmarks"), "soft_tree": ("cuts", "features", "temperature")},
+    "model": {
+        "kernel": ("gamma", "kernel", "landmarks"),
+        "soft_tree": ("cuts", "features", "temperature"),
+        "lenet5": ("activation", "pooling", "width"),
+        "resnet18": ("stem",),
+    },
     "geometry": {
         "polynomial": ("degree", "gamma", "coef0"),
         "fourier": ("gamma", "n_features", "random_state"),

@@ -106,6 +106,39 @@ class KernelModel(BaseEstimator):  # type: ignore[misc]
         self.gamma = gamma
 
 
+class LeNet5(BaseEstimator):  # type: ignore[misc]
+    """LeNet-5 for images of 28 × 28 or 32 × 32 pixels, as a ``model``.
+
+    Parameters
+    ----------
+    width : int
+        Units of the last hidden layer.
+    activation : {"relu", "tanh"}
+        Activation after each layer but the last; that of the original is ``"tanh"``.
+    pooling : {"max", "average"}
+        Pooling of 2 × 2 pixels into one; that of the original is ``"average"``.
+    """
+
+    def __init__(self, width: int = 84, activation: str = "relu", pooling: str = "max") -> None:
+        self.width = width
+        self.activation = activation
+        self.pooling = pooling
+
+
+class ResNet18(BaseEstimator):  # type: ignore[misc]
+    """ResNet-18 for images of at least 8 × 8 pixels, as a ``model``.
+
+    Parameters
+    ----------
+    stem : {"small", "imagenet"}
+        What comes before the first block: a 3 × 3 convolution that keeps all pixels of small images; or that of
+        torchvision, which quarters the side of an image and takes a tenth of the time.
+    """
+
+    def __init__(self, stem: str = "small") -> None:
+        self.stem = stem
+
+
 class Scaling(BaseEstimator):  # type: ignore[misc]
     """How X is scaled before model and geometry see it, as a ``preprocessing``.
 
@@ -249,7 +282,13 @@ class Training(BaseEstimator):  # type: ignore[misc]
 # With other values of these a training can be resumed; or they are part of its identity in another form.
 _MAY_CHANGE = ("tol", "patience", "compile", "checkpoint", "trial_epochs", "max_samples")
 
-MODEL_GROUPS: dict[str, Any] = {"mlp": MLP, "kernel": KernelModel, "soft_tree": SoftTree}
+MODEL_GROUPS: dict[str, Any] = {
+    "mlp": MLP,
+    "kernel": KernelModel,
+    "soft_tree": SoftTree,
+    "lenet5": LeNet5,
+    "resnet18": ResNet18,
+}
 """Groups of model parameters, by the name of the model."""
 _KINDS: dict[str, Any] = {
     "model": list(MODEL_GROUPS.values()),
@@ -260,6 +299,7 @@ GROUPS = tuple(_KINDS)
 """Parameters that are groups of parameters, or a name for one."""
 _PARTLY_AUTO = ("model", "training")
 """Groups in which some parameters may be "auto"."""
+_GROUP_KINDS: Any = tuple(kind for kinds in _KINDS.values() for kind in kinds)
 _NESTED = {
     name: f"{group}__{name}" for group, kinds in _KINDS.items() for kind in kinds for name in kind().get_params()
 }
@@ -337,7 +377,7 @@ def flatten_params(estimator: Any) -> dict[str, Any]:
     given = estimator.get_params(deep=False)
     for name, value in replace_auto(given, {} if fitted is None else fitted.chosen).items():
         group = as_group(name, value) if name in GROUPS else None
-        if isinstance(group, MLP | KernelModel | SoftTree | Scaling | Training):
+        if isinstance(group, _GROUP_KINDS):
             flat |= {"model": value if is_auto(value) else name_model(value)[0]} if name == "model" else {}
             flat |= group.get_params()
         else:
@@ -364,7 +404,7 @@ def choose_parameters(given: Mapping[str, Any], kind: DataKind) -> tuple[str | N
     is_own = not isinstance(model, (str, *MODEL_GROUPS.values()))
     # What comes in given units is scaled only if a subsample is drawn, as recipes do.
     draws = recipe is not None or _is_number(getattr(given["training"], "max_samples", None))
-    sees_raw = is_own or model in VISION or (kind.is_fixed and not draws)
+    sees_raw = is_own or name_model(model)[0] in VISION or (kind.is_fixed and not draws)
     chosen |= {"model": model, "preprocessing": Scaling() if sees_raw else Scaling(**options["preprocessing"])}
     chosen.setdefault("n_init", choose_restarts(name_model(model)[0], kind.n))
     flat = dict(given)

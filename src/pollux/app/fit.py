@@ -557,7 +557,7 @@ def make_estimator(settings: Settings, n: int, encoding: Encoding | None = None)
         raise InputError(
             f"There are {n} rows for {settings.n_clusters} clusters: ask for at most {n} ({option('n_clusters')})."
         )
-    if settings.n_components and settings.model in VISION:
+    if settings.n_components and settings.model.partition(":")[0] in VISION:
         raise InputError(
             f"{settings.model} reads images, and principal components are not images: leave them out "
             f"({option('n_components', 0)})."

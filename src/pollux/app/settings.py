@@ -161,7 +161,7 @@ class Settings:
     model: str = setting(
         "auto",
         TRAINING,
-        f"{_of(names.MODELS)}, with parameters as in kernel:landmarks=200 or soft_tree:cuts=2 (plain: mlp)",
+        f"{_of(names.MODELS)}, with parameters as in kernel:landmarks=200 or resnet18:stem=imagenet (plain: mlp)",
         metavar="NAME",
         choices=("auto", *names.MODELS),
     )

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pollux.errors import InputError
+from pollux.geometry.pairwise import is_whole
 
 _MOST_LEAVES = 4_096
 
@@ -105,7 +106,7 @@ def soft_tree(
         The features that are cut; all by default. There are at most 4,096 leaves, (cuts + 1) to the number of features.
     """
     d = n_features if isinstance(n_features, int) else math.prod(n_features)
-    if not _is_whole(cuts) or cuts < 1:
+    if not is_whole(cuts) or cuts < 1:
         raise ValueError(f"cuts is a positive whole number, not {cuts!r}.")
     cuts = int(cuts)
     given: Any = temperature
@@ -114,7 +115,7 @@ def soft_tree(
     chosen = list(range(d)) if features is None else list(features)
     if (
         not chosen
-        or not all(map(_is_whole, chosen))
+        or not all(map(is_whole, chosen))
         or len(set(chosen)) < len(chosen)
         or not all(0 <= feature < d for feature in chosen)
     ):
@@ -127,7 +128,3 @@ def soft_tree(
             f"{most} of them, SoftTree(features=[…]), such as those of select_features; or use GeminiTree."
         )
     return SoftTreeNetwork(chosen, n_clusters, cuts, temperature)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

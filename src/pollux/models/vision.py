@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pollux.geometry.pairwise import is_whole
+
 __all__ = ["lenet5", "resnet18"]
 
 
@@ -60,6 +62,8 @@ def lenet5(
             f"and {channels} channel(s): a shape is (channels, height, width). Resize or pad the images, "
             "or use resnet18, which takes any size from 8 x 8."
         )
+    if not is_whole(width) or width < 1:
+        raise ValueError(f"The width of lenet5 is a positive whole number, not {width!r}.")
     for name, value, known in (("activation", activation, ("relu", "tanh")), ("pooling", pooling, ("max", "average"))):
         if value not in known:
             raise ValueError(f"The {name} of lenet5 is {' or '.join(map(repr, known))}, not {value!r}.")

@@ -31,7 +31,7 @@ from pollux.lab.paper.comparisons import (
 from pollux.lab.paper.experiment import OBJECTIVES, Experiment, Protocol, fit_in_stages, score_kmeans
 from pollux.lab.pretraining import load_encoder
 from pollux.lab.records import Record, Run, Settings
-from pollux.models import lenet5, resnet18
+from pollux.spec import LeNet5, ResNet18
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,8 +48,8 @@ MODEL_NAMES = {"lenet5": "LeNet-5", "resnet18": "ResNet-18"}
 PAPERS_EPOCHS = 200
 # The paper's networks: the last hidden layer of LeNet-5 has 250 units here.
 NETWORKS: dict[str, Any] = {
-    "lenet5": functools.partial(lenet5, width=250, activation="tanh", pooling="average"),
-    "resnet18": functools.partial(resnet18, stem="imagenet"),
+    "lenet5": LeNet5(width=250, activation="tanh", pooling="average"),
+    "resnet18": ResNet18(stem="imagenet"),
 }
 ENCODER = "cifar10-simclr.safetensors"
 
