@@ -56,7 +56,8 @@ def section(name: str) -> str:
     pictures = [f"![{caption}](../results/{figure})\n\n*{caption}*" for caption, figure in captioned]
     tables = [block for table in made.tables for block in markdown_blocks(table, level=3)]
     lead = f"{made.lead}. {made.departure}." if made.departure else f"{made.lead}."
-    return "\n\n".join([f"```sh\n{made.command}\n```", lead, markdown_list(made.findings), *tables, *pictures])
+    found = [markdown_list(made.findings)] if made.findings else []
+    return "\n\n".join([f"```sh\n{made.command}\n```", lead, *found, *tables, *pictures])
 
 
 def short() -> str:

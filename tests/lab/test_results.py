@@ -126,6 +126,14 @@ def test_what_falls_short_is_marked_and_nothing_else_is() -> None:
     assert 'class="holds"' not in render_page(with_tables([cell_table(UNKNOWN)]))
 
 
+def test_a_single_run_is_judged_by_the_spread_of_the_published_ones() -> None:
+    published = Estimate(0.9, 0.1, runs=20)
+    assert Comparison(published, Estimate(0.7)).holds is True
+    assert Comparison(published, Estimate(0.69)).holds is False
+    assert Comparison(published, Estimate(0.8, 0.1, runs=20)).holds is False
+    assert Comparison(Estimate(0.9), Estimate(0.7, 0.1, runs=20)).holds is None
+
+
 def test_the_verdict_counts_cells() -> None:
     both = ComparisonTable("t", ["a", "b", "c"], [ComparisonRow("r", [BELOW, ABOVE, UNKNOWN])])
     assert "1 of 2 cells at most two standard errors below the paper’s or above." in both.verdict

@@ -72,12 +72,16 @@ class Comparison:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the measured value is at most two standard errors below the published one; None if unknown."""
-        both = [one for one in (self.published, self.measured) if one is not None and one.deviation is not None]
-        if self.difference is None or len(both) < 2:
+        """Whether the measured value is at most two standard errors below the published one; None if unknown.
+
+        The standard error is that of the difference of the means; a single run is taken to spread as the paper's.
+        """
+        published, measured = self.published, self.measured
+        if published is None or measured is None or published.deviation is None:
             return None
-        error = math.sqrt(sum((one.deviation or 0.0) ** 2 / one.runs for one in both))
-        return self.difference >= -2 * error - ROUNDING
+        deviation = published.deviation if measured.deviation is None else measured.deviation
+        error = math.hypot(published.deviation / math.sqrt(published.runs), deviation / math.sqrt(measured.runs))
+        return measured.mean >= published.mean - 2 * error - ROUNDING
 
     def as_cell(self, unit: str, has_reference: bool) -> Cell:
         """The comparison in words; values are of a unit: ARI, nats, ms or clusters."""
@@ -262,10 +266,11 @@ def draw_curves(
     whole: int,
     *,
     of: Literal["ARI", "clusters in use"] = "ARI",
+    note: str = "",
 ) -> dict[str, Figure]:
     """What runs had after some of their epochs, as the figure ``curves``; nothing of runs without such records.
 
-    A panel has a line for each objective, the mean of its longest runs.
+    A panel has a line for each objective, the mean of its longest runs; the ``note`` ends the caption.
     """
     found: dict[str, dict[str, list[Any]]] = {}
     for title, records in panels.items():
@@ -294,5 +299,5 @@ def draw_curves(
     axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
     add_shared_legend(figure, axes, objectives.values(), loc="outside right upper")
     what = f"{of} on the test images" if of == "ARI" else "Clusters in use"
-    figure.set_label(f"{what} while a model is trained; the paper trains for {whole} epochs.")
+    figure.set_label(f"{what} while a model is trained; the paper trains for {whole} epochs.{' ' * bool(note)}{note}")
     return {"curves": figure}

@@ -152,9 +152,10 @@ def _draw_boundaries() -> Figure:
     second.set_ylabel("p(y = 1 | x)", color=colours(2)[1])
     panels[0].set_ylabel("density", color=QUIET)
     figure.set_label(
-        f"A mixture of two Gaussian distributions (grey) and two models of it (red), whose clusters are certain but "
-        f"for ε = {DRAWN_EPSILON:g}. The first separates the distributions, the second takes what lies between their "
-        "means for a cluster, and as the means move apart the MI does not tell them apart."
+        f"A mixture of two Gaussian distributions (grey), {DRAWN_DISTANCE:g} standard deviations apart, and two "
+        f"models of it (red), whose clusters are certain but for ε = {DRAWN_EPSILON:g}. The first separates the "
+        "distributions, the second takes what lies between their means for a cluster, and as the means move apart the "
+        "MI does not tell them apart."
     )
     return figure
 
@@ -198,8 +199,8 @@ def _draw_differences(records: Sequence[Record]) -> Figure:
     right.vlines(ends, 0, _mixture(ends), color=INK, linewidth=0.8, linestyle=":")
     figure.set_label(
         "Left: the difference of the MI of the two models, mean and standard deviation of the estimates, against the "
-        "distance of the means; lines are the closed form of appendix A. Right: the mixture, and β, the share of the "
-        "data that model B puts into a cluster of its own."
+        "distance of the means; lines are the closed form of appendix A. Right: the mixture, with means "
+        f"{DRAWN_DISTANCE:g} σ apart, and β, the share of the data that model B puts into a cluster of its own."
     )
     return figure
 

@@ -140,6 +140,8 @@ def run_experiment(experiment: Experiment, runs: Sequence[Run], folder: Path, li
     """Do the missing runs, within the limits, and return the failures."""
     missing = [ExperimentTask(run) for run in missing_runs(experiment, runs, folder)]
     if not missing:
+        recorded = f"{experiment.name}: nothing to run, {folder} has a record of each of {counted(len(runs), 'run')}"
+        print(f"{recorded}; another --out runs them anew", file=sys.stderr)
         return []
     jobs = 1 if experiment.timed else min(limits.jobs, len(missing))
     threads = 1 if experiment.timed else threads_each(jobs)
