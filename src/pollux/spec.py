@@ -29,6 +29,7 @@ from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
 from pollux.errors import InputError, advised, option, unknown, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
+from pollux.geometry.geometry import check_name
 from pollux.io.parsing import check_parameters, parse_parameters
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
@@ -536,6 +537,8 @@ class Spec:
     def resolve_geometry(self, affinity: Precomputed | None = None) -> Geometry | None:
         """The geometry that the objective needs: the given affinity, or else that of the parameter."""
         if affinity is not None or self.objective.needs is None:
+            if isinstance(self.geometry, str) and self.geometry != NOT_IN_FILE:
+                check_name(self.geometry)
             return affinity
         if self.geometry == NOT_IN_FILE:
             raise InputError(

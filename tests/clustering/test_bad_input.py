@@ -383,6 +383,14 @@ def test_a_missing_affinity_is_asked_for() -> None:
             clustering(objective=objective, geometry="precomputed").fit(X)
 
 
+def test_an_affinity_does_not_hide_a_misspelled_geometry() -> None:
+    with pytest.raises(ValueError, match=r"Unknown geometry 'rbff'\. Did you mean 'rbf'"):
+        clustering(geometry="rbff").fit(X, affinity=KERNEL)
+    # What the objective does not use may stay: init and grids use it.
+    clustering(geometry="euclidean").fit(X, affinity=KERNEL)
+    clustering(geometry="rbf", objective="mi").fit(X)
+
+
 @pytest.mark.parametrize(
     "geometry",
     [
