@@ -1,7 +1,9 @@
 """Objectives against independent references, what they refuse, what they cost, and the penalties beside them."""
 
 import math
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import ot
@@ -829,3 +831,13 @@ def test_a_divergence_of_another_shape_is_refused(mode: bool) -> None:
     for wrong in (lambda p, q: l1(p, q).sum(-1), lambda p, q: l1(p, q)[..., None], lambda p, q: l1(p, q).sum()):
         with pytest.raises(InputError, match="'l1' must give"):
             Gemini(Divergence("l1", wrong), mode)(log_p)
+    for wrong in (lambda p, q: l1(p, q).detach().numpy(), lambda p, q: 1.0):
+        with pytest.raises(InputError, match=r"'l1' must give a tensor.*it gave (ndarray \(3, [13]\)|float)\."):
+            Gemini(Divergence("l1", wrong), mode)(log_p)
+
+
+@pytest.mark.parametrize("option", [{"needs": "distances"}, {"needs": ("kernel", "distance")}, {"across": "sum"}])
+def test_options_of_a_divergence_are_checked_when_it_is_made(option: dict[str, Any]) -> None:
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=rf"{name} of the divergence 'l1' is one of .*; not {re.escape(repr(value))}"):
+        Divergence("l1", torch.cdist, **option)
