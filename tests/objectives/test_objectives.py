@@ -562,9 +562,11 @@ def test_what_is_no_objective_is_refused(objective: object) -> None:
         Gemini(objective)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "pairs"), [("mmd_ova", 3), ("mmd_ovo", 0), ("mmd_ovo", -1)])
-def test_sampled_pairs_are_a_positive_number_of_a_one_vs_one_objective(name: str, pairs: int) -> None:
-    with pytest.raises(ValueError, match="sampled_pairs is a positive number"):
+@pytest.mark.parametrize(
+    ("name", "pairs"), [("mmd_ova", 3), ("mmd_ovo", 0), ("mmd_ovo", -1), ("mmd_ovo", 2.5), ("mmd_ovo", True)]
+)
+def test_sampled_pairs_are_a_positive_number_of_a_one_vs_one_objective(name: str, pairs: Any) -> None:
+    with pytest.raises(ValueError, match="sampled_pairs is a positive whole number"):
         Gemini(name, sampled_pairs=pairs)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pollux.errors import InputError, unknown
 from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
+from pollux.geometry.pairwise import is_whole
 from pollux.objectives.batch_samples import LOCAL, NO_WEIGHT, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 from pollux.ranks import Ranks
@@ -106,8 +107,11 @@ class Gemini:
             )
         if one_vs_one and objective.refuses_one_vs_one:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
-        if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
-            raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
+        if sampled_pairs is not None and not (one_vs_one and is_whole(sampled_pairs) and sampled_pairs >= 1):
+            raise ValueError(
+                f"sampled_pairs is a positive whole number of pairs, for a one-vs-one objective only; not "
+                f"{sampled_pairs!r} of {objective.name}_{'ovo' if one_vs_one else 'ova'}."
+            )
         if clip not in (None, "auto") and not (isinstance(clip, int | float) and 0 < clip < 1):
             raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip!r}.")
         self.divergence = objective
