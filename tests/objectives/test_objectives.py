@@ -610,6 +610,16 @@ def test_samples_that_do_not_count_at_all_are_refused() -> None:
         GeminiClustering(2, model="linear", objective="mi").fit(np.ones((5, 2)), sample_weight=np.zeros(5))
 
 
+def test_sample_weights_may_be_a_list_or_an_array() -> None:
+    log_p, weight = random_logits(5, 2).log_softmax(-1), np.arange(5.0)
+    weight.flags.writeable = False
+    expected = Gemini("mi")(log_p, sample_weight=torch.arange(5.0))
+    for given in (weight.tolist(), weight, np.arange(5), weight[::-1][::-1].astype(">f8")):
+        torch.testing.assert_close(Gemini("mi")(log_p, sample_weight=given), expected)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(5,\)"):
+        Gemini("mi")(log_p, sample_weight=[1.0, 2.0])
+
+
 def test_sample_weights_of_the_wrong_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"sample_weight must have shape \(5,\)"):
         Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.ones(4))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from pollux.data.rows import share
 from pollux.errors import InputError, unknown
 from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
 from pollux.geometry.pairwise import is_whole
@@ -146,7 +149,7 @@ class Gemini:
         log_p: Tensor,
         affinity: Affinity | None = None,
         *,
-        sample_weight: Tensor | None = None,
+        sample_weight: Tensor | ArrayLike | None = None,
         generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> Tensor:
@@ -164,7 +167,7 @@ class Gemini:
             Wasserstein needs distances: a matrix, or ``Paths`` in a graph. They are constants. All other objectives
             ignore it. In a loop, pass the same tensor each time: what is computed from it (a kernel's centre, the last
             solutions of transport problems) is cached as long as it lives and is not modified.
-        sample_weight : Tensor of shape (n,), optional
+        sample_weight : Tensor or array-like of shape (n,), optional
             Finite, non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
             Draws the pairs of ``sampled_pairs``, on the CPU: ``torch.Generator().manual_seed(0)`` makes them the same
@@ -192,6 +195,8 @@ class Gemini:
         TypeError
             If ``log_p`` is not a tensor, or the affinity is not of a type that the objective takes.
         """
+        if isinstance(log_p, Tensor) and sample_weight is not None and not isinstance(sample_weight, Tensor):
+            sample_weight = share(np.asarray(sample_weight)).to(log_p.device)
         samples = self._samples(log_p, affinity, sample_weight, ranks)
         device = log_p.device.type
         if device in _AUTOCAST and torch.is_autocast_enabled(device):
