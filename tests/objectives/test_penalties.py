@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pollux.data.rows import Rows
 from pollux.models import mlp
-from pollux.objectives import GEMINIS
+from pollux.objectives import GEMINIS, PENALTIES
 from pollux.objectives.penalties import LocalVat, balance, vat
 from pollux.training import (
     SingleModel,
@@ -53,6 +53,14 @@ def test_balance_counts_a_weight_of_two_as_two() -> None:
     torch.testing.assert_close(weighted, balance(model, copied, copied))
     expected = math.log(3) + float(torch.special.xlogy(copied.exp().mean(0), copied.exp().mean(0)).sum())
     assert float(weighted) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["entropy", "balance", "vat"])
+def test_what_is_not_log_probabilities_is_refused(name: str) -> None:
+    logits = torch.randn(20, 3)
+    for wrong in (logits.softmax(-1), logits, -logits.exp()):
+        with pytest.raises(ValueError, match=r"log-probabilities.*call \.log_softmax"):
+            PENALTIES[name](watched(), torch.randn(20, 4).double(), wrong)
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(5, 3), 200 * torch.eye(3)[[0, 0, 0, 0, 0]]])

@@ -286,25 +286,13 @@ class Gemini:
             raise ValueError(
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
-        seen = _is_seen(log_p)
-        # Without a softmax the loss would still rise, so the mistake would go unnoticed.
-        if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
-            raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
-        if seen and log_p.numel():
-            # A missing softmax affects all samples, so checking some is enough.
-            some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
-            wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
-            if bool(wrong.any()):
-                raise ValueError(
-                    f"log_p holds no log-probabilities: those of a sample sum to {float(some[wrong][0]):.3g} over the "
-                    "clusters, and must to 1: call .log_softmax(-1)."
-                )
+        check_log_probabilities(log_p)
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(
                 f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
             )
-        if seen and sample_weight is not None and n:
+        if _is_seen(log_p) and sample_weight is not None and n:
             least, most = map(float, sample_weight.detach().aminmax())
             if not 0 <= least <= most < math.inf:
                 raise InputError("sample_weight must be finite and not negative: leave a sample out by a weight of 0.")
@@ -325,6 +313,23 @@ class Gemini:
                 f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
                 f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
+
+
+def check_log_probabilities(log_p: Tensor) -> None:
+    """Raise a ValueError if (…, n, K) are logits or probabilities; values are checked on the CPU only."""
+    if not _is_seen(log_p) or not log_p.numel():
+        return
+    # Without a softmax the loss would still rise, so the mistake would go unnoticed.
+    if bool(log_p.detach().amax() > _LOG_ROUNDING):
+        raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
+    # A missing softmax affects all samples, so checking some is enough.
+    some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
+    wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"log_p holds no log-probabilities: those of a sample sum to {float(some[wrong][0]):.3g} over the "
+            "clusters, and must to 1: call .log_softmax(-1)."
+        )
 
 
 def _is_seen(tensor: Tensor) -> bool:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pollux.geometry.affinity import proportions
+from pollux.objectives.gemini import check_log_probabilities
 
 
 class Model(Protocol):
@@ -44,6 +45,7 @@ def entropy(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Mean entropy of the predictions, in nats: small for a model that is sure of each sample."""
+    check_log_probabilities(log_p)
     return _mean(-(log_p.exp() * log_p).sum(-1), sample_weight)
 
 
@@ -55,6 +57,7 @@ def balance(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """How far the sizes of clusters are from equal: log K − H(Y), in nats, computed within each process."""
+    check_log_probabilities(log_p)
     shares = _mean(log_p.exp().mT, sample_weight)
     # Clamped, so that a share of zero contributes 0 · finite = 0.
     logarithms = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
@@ -100,6 +103,7 @@ def vat(
             "Virtual adversarial training (vat, local_vat) moves the inputs: a free table has none, and whole "
             "numbers such as tokens cannot be moved. Leave that penalty out."
         )
+    check_log_probabilities(log_p)
     radius, probe = (_of_each(length, inputs) for length in (radius, probe))
     target = log_p.detach()
     shape = target.shape[:-2] + inputs.shape
