@@ -179,6 +179,25 @@ def test_gradients_flow_through_local_vat() -> None:
     assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in module.parameters())
 
 
+@pytest.mark.parametrize("penalty", [vat, LocalVat()])
+def test_vat_takes_a_plain_network(penalty: Any) -> None:
+    """Moved inputs do not enter its running statistics, as within a fit."""
+    network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
+    inputs = torch.as_tensor(X)
+    log_p = network(inputs).log_softmax(-1)
+    before = [buffer.clone() for buffer in network.buffers()]
+    also = {"spacing": measure_spacing(Rows(X))} if penalty is not vat else {}
+    one, other = (
+        penalty(model, inputs, log_p, None, torch.Generator().manual_seed(0), **also)
+        for model in (network, SingleModel(network, 3))
+    )
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for buffer, kept in zip(network.buffers(), before, strict=True):
+        torch.testing.assert_close(buffer, kept, rtol=0, atol=0)
+    one.backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
 def test_restarts_trained_together_are_penalised_one_by_one() -> None:
     modules = [nn.Linear(4, 3).double() for _ in range(3)]
     # Of a number of rows for which three draws give the numbers of one that is thrice as long.
