@@ -73,6 +73,7 @@ class Gemini:
         Probabilities below this count as this, and get no gradient. Objectives that would push probabilities towards
         zero without end then leave certain ones alone. By default 1e-7, the resolution of single precision, for
         ``"kl_ovo"``, and none for all others; the paper's authors used 1e-12 throughout; ``None`` is the definition.
+        As in their code, clipped probabilities are not normalised again, so a large clip makes the value larger.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
         all of them. It pays off if a pair is costly (Wasserstein). The ``generator`` of a call seeds them.
