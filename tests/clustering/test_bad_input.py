@@ -269,6 +269,24 @@ def test_rows_of_another_width_are_refused(method: str) -> None:
             getattr(fitted, method)(rows)
 
 
+def test_images_of_another_shape_than_those_of_the_fit_are_explained() -> None:
+    flat = IMAGES.reshape(6, -1)
+    on_images, on_rows = (clustering(max_epochs=1).fit(rows) for rows in (IMAGES, flat))
+    for wrong, says in (
+        (flat, r"\(1, 28, 28\); these are \(784,\)\."),
+        (IMAGES[0], r"\(1, 28, 28\); these are \(28, 28\)\. Pass a single one as X\[None\]\."),
+        (torch.as_tensor(IMAGES[:, 0]), r"\(1, 28, 28\); these are \(28, 28\)\."),
+    ):
+        with pytest.raises(ValueError, match=rf"The model was trained on samples of shape {says}"):
+            on_images.predict(wrong)
+    with pytest.raises(
+        ValueError, match=r"was trained on samples of shape \(784,\); these are \(1, 28, 28\)"
+    ):
+        on_rows.predict(IMAGES)
+    np.testing.assert_array_equal(on_images.predict(IMAGES), on_images.labels_)
+    assert on_images.predict(IMAGES[0][None]).shape == (1,)
+
+
 def test_images_of_another_shape_are_refused() -> None:
     fitted = clustering(model="lenet5", max_epochs=1).fit(IMAGES)
     for shape in ((6, 1, 32, 32), (6, 1, 28), (6, 1, 28, 28, 1), (6, 1), (6, 3, 28, 28), (6, 784)):
