@@ -521,6 +521,8 @@ class Spec:
 
     def build(self, shape: tuple[int, ...], dtype: torch.dtype, count: int = 1) -> list[nn.Module]:
         """Build ``count`` modules with random weights, for samples of a shape."""
+        if callable(self.model) and not isinstance(self.model, nn.Module):
+            _check_factory(self.model)
         modules = build(self.model, shape, self.n_clusters, count, **self.options)
         return [module.to(self.device, dtype) for module in modules]
 
@@ -626,6 +628,20 @@ class Spec:
         # With a schedule the number of epochs changes every step, so it is part of the fingerprint.
         kept["epochs"] = self.max_epochs if self.training.schedule != "constant" else None
         return {name: as_plain_data(value) for name, value in kept.items()}
+
+
+def _check_factory(model: Callable[..., nn.Module]) -> None:
+    """Raise a TypeError if a model's function or class cannot be called with (n_features, n_clusters)."""
+    try:
+        inspect.signature(model).bind(None, None)
+    except ValueError:  # Some compiled functions have no signature.
+        return
+    except TypeError as error:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise TypeError(
+            f"A model is an nn.Module, such as nn.Linear(4, 3), or a function or class that is called with "
+            f"(n_features, n_clusters), which {name} does not take: {error}."
+        ) from None
 
 
 def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:

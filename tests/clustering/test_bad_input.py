@@ -279,9 +279,7 @@ def test_images_of_another_shape_than_those_of_the_fit_are_explained() -> None:
     ):
         with pytest.raises(ValueError, match=rf"The model was trained on samples of shape {says}"):
             on_images.predict(wrong)
-    with pytest.raises(
-        ValueError, match=r"was trained on samples of shape \(784,\); these are \(1, 28, 28\)"
-    ):
+    with pytest.raises(ValueError, match=r"was trained on samples of shape \(784,\); these are \(1, 28, 28\)"):
         on_rows.predict(IMAGES)
     np.testing.assert_array_equal(on_images.predict(IMAGES), on_images.labels_)
     assert on_images.predict(IMAGES[0][None]).shape == (1,)
@@ -399,6 +397,13 @@ def test_a_missing_affinity_is_asked_for() -> None:
     for objective, kind in (("mmd_ova", "kernel"), ("wasserstein_ova", "distance")):
         with pytest.raises(ValueError, match=f"needs the {kind} matrix: pass it as affinity"):
             clustering(objective=objective, geometry="precomputed").fit(X)
+
+
+@pytest.mark.parametrize("model", [nn.ReLU, nn.Conv2d, lambda n_features: nn.Linear(n_features, 2)])
+def test_a_class_that_does_not_make_a_model_is_explained(model: Any) -> None:
+    with pytest.raises(TypeError, match=r"A model is an nn\.Module, .* called with \(n_features, n_clusters\), which "):
+        clustering(model=model).fit(X)
+    clustering(model=nn.Linear).fit(X)
 
 
 def test_an_affinity_does_not_hide_a_misspelled_geometry() -> None:
