@@ -315,6 +315,7 @@ def test_a_geometry_is_spelled_by_what_makes_it(geometry: Geometry, written: str
         ("laplacian:gamma=0", "gamma is a positive number, not 0"),
         ("rbf:gamma=1,gamma=2", "given twice"),
         ("rbv:gamma=1", "'rbv' is not one of them. Did you mean 'rbf'"),
+        ("gaussian", "'gaussian' is not one of them. The Gaussian kernel is 'rbf'"),
         ("euclidean", "Kernels go with mmd objectives, distances with wasserstein"),
     ],
 )

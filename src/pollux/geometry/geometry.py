@@ -151,7 +151,9 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         valid = [*named, *OF_ALL_SAMPLES[kind]]
         other: Kind = "distance" if kind == "kernel" else "kernel"
         is_other = name in (DISTANCES if kind == "kernel" else KERNELS) or name in OF_ALL_SAMPLES[other]
-        found = f"{name!r} is not one of them.{did_you_mean(name, valid)}"
+        is_gaussian = name.lower() == "gaussian" and kind == "kernel"
+        meant = " The Gaussian kernel is 'rbf'." if is_gaussian else did_you_mean(name, valid)
+        found = f"{name!r} is not one of them.{meant}"
         if is_other:
             found = f"{name!r} is a {other}{advised(f': resolve({name!r}, {other!r})', '')}."
             found += " Kernels go with mmd objectives, distances with wasserstein."
