@@ -242,6 +242,8 @@ def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
     >>> round(float(pollux.Gemini(jensen_shannon, one_vs_one=True)(log_p)), 3)
     0.302
     """
+    if not callable(f):
+        raise TypeError(f"f is a function of a tensor of ratios, such as lambda t: t * t.log(); not {f!r}.")
     at_one = f(torch.ones(1, dtype=torch.float64))
     if not isinstance(at_one, Tensor) or at_one.shape != (1,):
         raise ValueError("f must map a tensor of ratios to a tensor of the same shape.")

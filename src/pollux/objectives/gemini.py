@@ -106,8 +106,8 @@ class Gemini:
             objective, one_vs_one = _parse(objective, one_vs_one)
         if not isinstance(objective, Divergence):
             raise TypeError(
-                f"An objective is a name such as 'mmd_ova' or a pollux.objectives.Divergence, "
-                f"not {type(objective).__name__}."
+                f"An objective is a name such as 'mmd_ova' or a pollux.Divergence, which pollux.f_divergence(f) makes "
+                f"of a function; not {type(objective).__name__}."
             )
         if one_vs_one and objective.refuses_one_vs_one:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
