@@ -47,8 +47,8 @@ class NotFiniteError(ValueError):
         what, causes = (
             "objective",
             "Either X holds values too large for this arithmetic (scale them, for instance with StandardScaler), or "
-            "the learning rate is far too large, or the kernel or distance holds NaN, or the model itself or a "
-            "penalty returns NaN.",
+            "the learning rate is far too large, or the kernel or distance holds NaN, or the model itself "
+            "returns NaN, or a penalty does.",
         )
         if penalty:
             what, causes = (
