@@ -316,8 +316,8 @@ class AutogradStep(OptimiserStep):
         super().__init__(optimiser)
         self._model, self._objective, self._penalties = model, objective, penalties
         self._generator, self._noise, self._ranks = generator, noise or generator, ranks
-        # Whether penalties were finite at the first step.
-        self._is_checked = False
+        # Whether penalties were finite at the first step; reading values would synchronise with other devices.
+        self._is_checked = any(each.device.type != "cpu" for each in model.parameters())
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
