@@ -85,6 +85,7 @@ def test_only_commands_spell_options_as_the_command_line_does() -> None:
         ({"penalties": {"vta": 1.0}}, "vat"),
         ({"objective": "mmd_ov"}, "mmd_ovo"),
         ({"geometry": "rfb"}, "rbf"),
+        ({"geometry": "rfb:gamma=1", "objective": "mi"}, "rbf"),
         ({"model": MLP(activation="rellu")}, "relu"),
         ({"training": Training(optimiser="adan")}, "adam"),
     ],

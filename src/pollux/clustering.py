@@ -818,14 +818,23 @@ class GeminiClustering(
         fitted = self.fitted_
         several = as_several(X)
         if several is None:
+            shape = tuple(getattr(X, "shape", ()))
+            if len(shape) > 1 and max(len(shape) - 1, len(fitted.shape)) > 1:
+                # First, because the validation takes channels of images for features.
+                self._check_shape(shape)
             X = validate_samples(X, self, reset=False, missing=fitted.missing, encoding=fitted.encoding)
         else:
             X = several
         if fitted.takes_integers and X.dtype.kind not in "iu" and not (np.round(X) == X).all():
             raise ValueError("The model was trained on whole numbers, such as tokens; these have fractions.")
-        if tuple(X.shape[1:]) != fitted.shape:
-            raise ValueError(f"The model was trained on samples of shape {fitted.shape}; these are {X.shape[1:]}.")
+        self._check_shape(tuple(X.shape))
         return X
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        trained = self.fitted_.shape
+        if shape[1:] != trained:
+            alone = " Pass a single one as X[None]." if shape == trained else ""
+            raise ValueError(f"The model was trained on samples of shape {trained}; these are {shape[1:]}.{alone}")
 
     def _probabilities(self, X: Any) -> NDArray[np.floating[Any]]:
         check_is_fitted(self)

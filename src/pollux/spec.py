@@ -29,6 +29,7 @@ from pollux.data.scaling import FittedScaling, FittedTransformer
 from pollux.data.streams import Stream
 from pollux.errors import InputError, advised, option, unknown, warn
 from pollux.geometry import Geometry, Kind, Precomputed, resolve
+from pollux.geometry.geometry import check_name
 from pollux.io.parsing import check_parameters, parse_parameters
 from pollux.models import activations, build
 from pollux.objectives import DIVERGENCES, PENALTIES, Divergence, Gemini
@@ -560,6 +561,8 @@ class Spec:
 
     def build(self, shape: tuple[int, ...], dtype: torch.dtype, count: int = 1) -> list[nn.Module]:
         """Build ``count`` modules with random weights, for samples of a shape."""
+        if callable(self.model) and not isinstance(self.model, nn.Module):
+            _check_factory(self.model)
         modules = build(self.model, shape, self.n_clusters, count, **self.options)
         return [module.to(self.device, dtype) for module in modules]
 
@@ -576,6 +579,8 @@ class Spec:
     def resolve_geometry(self, affinity: Precomputed | None = None) -> Geometry | None:
         """The geometry that the objective needs: the given affinity, or else that of the parameter."""
         if affinity is not None or self.objective.needs is None:
+            if isinstance(self.geometry, str) and self.geometry != NOT_IN_FILE:
+                check_name(self.geometry)
             return affinity
         if self.geometry == NOT_IN_FILE:
             raise InputError(
@@ -663,6 +668,20 @@ class Spec:
         # With a schedule the number of epochs changes every step, so it is part of the fingerprint.
         kept["epochs"] = self.max_epochs if self.training.schedule != "constant" else None
         return {name: as_plain_data(value) for name, value in kept.items()}
+
+
+def _check_factory(model: Callable[..., nn.Module]) -> None:
+    """Raise a TypeError if a model's function or class cannot be called with (n_features, n_clusters)."""
+    try:
+        inspect.signature(model).bind(None, None)
+    except ValueError:  # Some compiled functions have no signature.
+        return
+    except TypeError as error:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise TypeError(
+            f"A model is an nn.Module, such as nn.Linear(4, 3), or a function or class that is called with "
+            f"(n_features, n_clusters), which {name} does not take: {error}."
+        ) from None
 
 
 def resolve_objective(objective: str | Divergence | Gemini) -> Gemini:

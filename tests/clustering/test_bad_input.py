@@ -269,6 +269,22 @@ def test_rows_of_another_width_are_refused(method: str) -> None:
             getattr(fitted, method)(rows)
 
 
+def test_images_of_another_shape_than_those_of_the_fit_are_explained() -> None:
+    flat = IMAGES.reshape(6, -1)
+    on_images, on_rows = (clustering(max_epochs=1).fit(rows) for rows in (IMAGES, flat))
+    for wrong, says in (
+        (flat, r"\(1, 28, 28\); these are \(784,\)\."),
+        (IMAGES[0], r"\(1, 28, 28\); these are \(28, 28\)\. Pass a single one as X\[None\]\."),
+        (torch.as_tensor(IMAGES[:, 0]), r"\(1, 28, 28\); these are \(28, 28\)\."),
+    ):
+        with pytest.raises(ValueError, match=rf"The model was trained on samples of shape {says}"):
+            on_images.predict(wrong)
+    with pytest.raises(ValueError, match=r"was trained on samples of shape \(784,\); these are \(1, 28, 28\)"):
+        on_rows.predict(IMAGES)
+    np.testing.assert_array_equal(on_images.predict(IMAGES), on_images.labels_)
+    assert on_images.predict(IMAGES[0][None]).shape == (1,)
+
+
 def test_images_of_another_shape_are_refused() -> None:
     fitted = clustering(model="lenet5", max_epochs=1).fit(IMAGES)
     for shape in ((6, 1, 32, 32), (6, 1, 28), (6, 1, 28, 28, 1), (6, 1), (6, 3, 28, 28), (6, 784)):
@@ -381,6 +397,21 @@ def test_a_missing_affinity_is_asked_for() -> None:
     for objective, kind in (("mmd_ova", "kernel"), ("wasserstein_ova", "distance")):
         with pytest.raises(ValueError, match=f"needs the {kind} matrix: pass it as affinity"):
             clustering(objective=objective, geometry="precomputed").fit(X)
+
+
+@pytest.mark.parametrize("model", [nn.ReLU, nn.Conv2d, lambda n_features: nn.Linear(n_features, 2)])
+def test_a_class_that_does_not_make_a_model_is_explained(model: Any) -> None:
+    with pytest.raises(TypeError, match=r"A model is an nn\.Module, .* called with \(n_features, n_clusters\), which "):
+        clustering(model=model).fit(X)
+    clustering(model=nn.Linear).fit(X)
+
+
+def test_an_affinity_does_not_hide_a_misspelled_geometry() -> None:
+    with pytest.raises(ValueError, match=r"Unknown geometry 'rbff'\. Did you mean 'rbf'"):
+        clustering(geometry="rbff").fit(X, affinity=KERNEL)
+    # What the objective does not use may stay: init and grids use it.
+    clustering(geometry="euclidean").fit(X, affinity=KERNEL)
+    clustering(geometry="rbf", objective="mi").fit(X)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ from pollux.training import (
     make_optimiser,
     train,
 )
-from pollux.training.steps import CompiledStep, is_elementwise
+from pollux.training.steps import CompiledStep, NotFiniteError, is_elementwise
 from pollux.training.trainable import DenseModels, has_compiled_steps, stackable
 
 # Small and odd data do fall into one cluster; that it is said so has a test of its own.
@@ -1001,6 +1001,22 @@ def test_what_is_wrong_with_a_penalty_is_said(n_init: int) -> None:
         fit(lambda model, inputs, log_p, weight, generator: None)
     with pytest.raises(TypeError, match=r"called with \(model, inputs, log_p, sample_weight, generator\), which len "):
         fit(len)
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+@pytest.mark.parametrize("batch_size", [None, 25])
+def test_a_penalty_that_is_not_finite_is_named(n_init: int, batch_size: int | None) -> None:
+    def spoiled(model: Any, inputs: Tensor, log_p: Tensor, weight: Any, generator: Any) -> Tensor:
+        return log_p.sum() * math.nan
+
+    one = clustering(model="mlp", n_init=n_init, batch_size=batch_size, penalties={"entropy": 0.1, spoiled: 1.0})
+    with pytest.raises(NotFiniteError, match="The penalty spoiled is nan: nothing can be learned"):
+        one.fit(X)
+    # Where the objective is not finite either, the penalty is not to blame.
+    network = nn.Linear(4, 3)
+    nn.init.constant_(network.weight, math.nan)
+    with pytest.raises(NotFiniteError, match="The objective is nan"):
+        clustering(model=network, penalties={"entropy": 0.1}).fit(X)
 
 
 def test_virtual_adversaries_need_inputs_to_move() -> None:

@@ -315,6 +315,7 @@ def test_a_geometry_is_spelled_by_what_makes_it(geometry: Geometry, written: str
         ("laplacian:gamma=0", "gamma is a positive number, not 0"),
         ("rbf:gamma=1,gamma=2", "given twice"),
         ("rbv:gamma=1", "'rbv' is not one of them. Did you mean 'rbf'"),
+        ("gaussian", "'gaussian' is not one of them. The Gaussian kernel is 'rbf'"),
         ("euclidean", "Kernels go with mmd objectives, distances with wasserstein"),
     ],
 )
@@ -329,6 +330,17 @@ def test_a_named_geometry_is_shown_without_its_functions() -> None:
 
 def test_given_bandwidth_is_kept() -> None:
     assert resolve("rbf", gamma=0.25).adapt(samples(9, 2)).parameters == {"gamma": 0.25}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("geometry", [*KERNELS.values(), *DISTANCES.values()], ids=lambda g: f"{g.name}-{g.kind}")
+def test_images_are_to_be_flattened_first(geometry: Pairwise) -> None:
+    images = samples(20, 64, positive=True).reshape(20, 1, 8, 8)
+    for given in ((images,), (images.flatten(1), images)):
+        with pytest.raises(ValueError, match=rf"'{geometry.name}' compares samples \(n, d\).*x\.flatten\(1\)"):
+            geometry(*given)
+    with pytest.raises(ValueError, match=r"these are \(64,\): one feature is x\[:, None\]"):
+        geometry(images[0].flatten())
+    assert geometry(images.flatten(1)).shape == (20, 20)
 
 
 # --- Batches ------------------------------------------------------------------------------------------------

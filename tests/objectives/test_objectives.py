@@ -1,7 +1,9 @@
 """Objectives against independent references, what they refuse, what they cost, and the penalties beside them."""
 
 import math
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import ot
@@ -487,6 +489,12 @@ def test_f_that_defines_no_divergence_is_refused(f: Callable[[Tensor], Tensor], 
         f_divergence(f)
 
 
+@pytest.mark.parametrize("f", [3, "kl", None])
+def test_an_f_that_is_no_function_is_refused(f: Any) -> None:
+    with pytest.raises(TypeError, match=f"f is a function of a tensor of ratios.*; not {f!r}"):
+        f_divergence(f)
+
+
 def test_a_divergence_of_ones_own_is_used_in_both_modes() -> None:
     """The largest difference of probability of any one sample."""
 
@@ -556,13 +564,15 @@ def test_contradicting_modes_are_refused() -> None:
 
 @pytest.mark.parametrize("objective", [None, 3, lambda log_p, log_q: log_p])
 def test_what_is_no_objective_is_refused(objective: object) -> None:
-    with pytest.raises(TypeError, match="An objective is a name such as"):
+    with pytest.raises(TypeError, match=r"An objective is a name such as .* which pollux\.f_divergence\(f\) makes"):
         Gemini(objective)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "pairs"), [("mmd_ova", 3), ("mmd_ovo", 0), ("mmd_ovo", -1)])
-def test_sampled_pairs_are_a_positive_number_of_a_one_vs_one_objective(name: str, pairs: int) -> None:
-    with pytest.raises(ValueError, match="sampled_pairs is a positive number"):
+@pytest.mark.parametrize(
+    ("name", "pairs"), [("mmd_ova", 3), ("mmd_ovo", 0), ("mmd_ovo", -1), ("mmd_ovo", 2.5), ("mmd_ovo", True)]
+)
+def test_sampled_pairs_are_a_positive_number_of_a_one_vs_one_objective(name: str, pairs: Any) -> None:
+    with pytest.raises(ValueError, match="sampled_pairs is a positive whole number"):
         Gemini(name, sampled_pairs=pairs)
 
 
@@ -604,6 +614,16 @@ def test_samples_that_do_not_count_at_all_are_refused() -> None:
         Gemini("mi")(random_logits(5, 2).log_softmax(-1), sample_weight=torch.zeros(5))
     with pytest.raises(ValueError, match="at least one non-zero number"):
         GeminiClustering(2, model="linear", objective="mi").fit(np.ones((5, 2)), sample_weight=np.zeros(5))
+
+
+def test_sample_weights_may_be_a_list_or_an_array() -> None:
+    log_p, weight = random_logits(5, 2).log_softmax(-1), np.arange(5.0)
+    weight.flags.writeable = False
+    expected = Gemini("mi")(log_p, sample_weight=torch.arange(5.0))
+    for given in (weight.tolist(), weight, np.arange(5), weight[::-1][::-1].astype(">f8")):
+        torch.testing.assert_close(Gemini("mi")(log_p, sample_weight=given), expected)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(5,\)"):
+        Gemini("mi")(log_p, sample_weight=[1.0, 2.0])
 
 
 def test_sample_weights_of_the_wrong_length_are_refused() -> None:
@@ -829,3 +849,13 @@ def test_a_divergence_of_another_shape_is_refused(mode: bool) -> None:
     for wrong in (lambda p, q: l1(p, q).sum(-1), lambda p, q: l1(p, q)[..., None], lambda p, q: l1(p, q).sum()):
         with pytest.raises(InputError, match="'l1' must give"):
             Gemini(Divergence("l1", wrong), mode)(log_p)
+    for wrong in (lambda p, q: l1(p, q).detach().numpy(), lambda p, q: 1.0):
+        with pytest.raises(InputError, match=r"'l1' must give a tensor.*it gave (ndarray \(3, [13]\)|float)\."):
+            Gemini(Divergence("l1", wrong), mode)(log_p)
+
+
+@pytest.mark.parametrize("option", [{"needs": "distances"}, {"needs": ("kernel", "distance")}, {"across": "sum"}])
+def test_options_of_a_divergence_are_checked_when_it_is_made(option: dict[str, Any]) -> None:
+    ((name, value),) = option.items()
+    with pytest.raises(ValueError, match=rf"{name} of the divergence 'l1' is one of .*; not {re.escape(repr(value))}"):
+        Divergence("l1", torch.cdist, **option)

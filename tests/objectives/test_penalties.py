@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pollux.data.rows import Rows
 from pollux.models import mlp
-from pollux.objectives import GEMINIS
+from pollux.objectives import GEMINIS, PENALTIES
 from pollux.objectives.penalties import LocalVat, balance, vat
 from pollux.training import (
     SingleModel,
@@ -53,6 +53,14 @@ def test_balance_counts_a_weight_of_two_as_two() -> None:
     torch.testing.assert_close(weighted, balance(model, copied, copied))
     expected = math.log(3) + float(torch.special.xlogy(copied.exp().mean(0), copied.exp().mean(0)).sum())
     assert float(weighted) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["entropy", "balance", "vat"])
+def test_what_is_not_log_probabilities_is_refused(name: str) -> None:
+    logits = torch.randn(20, 3)
+    for wrong in (logits.softmax(-1), logits, -logits.exp()):
+        with pytest.raises(ValueError, match=r"log-probabilities.*call \.log_softmax"):
+            PENALTIES[name](watched(), torch.randn(20, 4).double(), wrong)
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(5, 3), 200 * torch.eye(3)[[0, 0, 0, 0, 0]]])
@@ -169,6 +177,25 @@ def test_gradients_flow_through_local_vat() -> None:
     log_p = model(inputs)
     LocalVat()(model, inputs, log_p, None, torch.Generator().manual_seed(0), spacing=torch.ones(75)).backward()
     assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("penalty", [vat, LocalVat()])
+def test_vat_takes_a_plain_network(penalty: Any) -> None:
+    """Moved inputs do not enter its running statistics, as within a fit."""
+    network = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)).double()
+    inputs = torch.as_tensor(X)
+    log_p = network(inputs).log_softmax(-1)
+    before = [buffer.clone() for buffer in network.buffers()]
+    also = {"spacing": measure_spacing(Rows(X))} if penalty is not vat else {}
+    one, other = (
+        penalty(model, inputs, log_p, None, torch.Generator().manual_seed(0), **also)
+        for model in (network, SingleModel(network, 3))
+    )
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for buffer, kept in zip(network.buffers(), before, strict=True):
+        torch.testing.assert_close(buffer, kept, rtol=0, atol=0)
+    one.backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
 
 
 def test_restarts_trained_together_are_penalised_one_by_one() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pollux.data.rows import as_rows, share
-from pollux.errors import InputError, advised, did_you_mean
+from pollux.errors import InputError, advised, did_you_mean, unknown
 from pollux.geometry.affinity import Affinity, Block, Features
 from pollux.geometry.distances import DISTANCES
 from pollux.geometry.graphs import ShortestPath
@@ -151,7 +151,9 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
         valid = [*named, *OF_ALL_SAMPLES[kind]]
         other: Kind = "distance" if kind == "kernel" else "kernel"
         is_other = name in (DISTANCES if kind == "kernel" else KERNELS) or name in OF_ALL_SAMPLES[other]
-        found = f"{name!r} is not one of them.{did_you_mean(name, valid)}"
+        is_gaussian = name.lower() == "gaussian" and kind == "kernel"
+        meant = " The Gaussian kernel is 'rbf'." if is_gaussian else did_you_mean(name, valid)
+        found = f"{name!r} is not one of them.{meant}"
         if is_other:
             found = f"{name!r} is a {other}{advised(f': resolve({name!r}, {other!r})', '')}."
             found += " Kernels go with mmd objectives, distances with wasserstein."
@@ -164,6 +166,14 @@ def _find(geometry: str | Geometry | Callable[..., Tensor], kind: Kind, paramete
     if callable(geometry):
         return Pairwise(getattr(geometry, "__name__", type(geometry).__name__), kind, geometry)
     raise TypeError(f"A geometry is a name, a function or a Geometry, not {type(geometry).__name__}.")
+
+
+def check_name(geometry: str) -> None:
+    """Raise a ValueError if no kernel and no distance has this name, for geometries that the objective does not use."""
+    valid = {"auto", "precomputed", *KERNELS, *DISTANCES}.union(*OF_ALL_SAMPLES.values())
+    name = geometry.partition(":")[0]
+    if name not in valid:
+        raise ValueError(unknown("geometry", name, sorted(valid), "or a function"))
 
 
 def _read_parameters(written: str, made: type | None) -> dict[str, Any]:
@@ -204,9 +214,9 @@ def spell(geometry: Geometry) -> str:
 def _of_all_samples(name: str, kind: Kind, parameters: dict[str, Any]) -> Geometry:
     make = OF_ALL_SAMPLES[kind][name]
     valid = [parameter.name for parameter in fields(make) if parameter.init]
-    unknown = sorted(set(parameters) - set(valid))
-    if unknown:
-        raise ValueError(f"The {name} {kind} takes {', '.join(valid)}; not {', '.join(unknown)}.")
+    others = sorted(set(parameters) - set(valid))
+    if others:
+        raise ValueError(f"The {name} {kind} takes {', '.join(valid)}; not {', '.join(others)}.")
     for parameter in fields(make):
         if parameter.name in parameters:
             _check_whole(parameter.name, str(parameter.type), parameters[parameter.name])

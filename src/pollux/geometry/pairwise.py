@@ -123,6 +123,11 @@ class Pairwise(Geometry):
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """The kernel or the distances (n, m) between samples x (n, d) and y (m, d), or within x."""
+        for samples in (x, x if y is None else y):
+            if samples.ndim != 2:
+                advice = "flatten each of them, x.flatten(1)" if samples.ndim > 2 else "one feature is x[:, None]"
+                shape = tuple(samples.shape)
+                raise ValueError(f"The {self.kind} {self.name!r} compares samples (n, d); these are {shape}: {advice}.")
         return self.function(x, x if y is None else y, **self.parameters)
 
     def with_parameters(self, **parameters: Any) -> Pairwise:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -59,6 +59,14 @@ class Divergence:
     takes_paths: bool = False
     across: Across = "gathered"
 
+    def __post_init__(self) -> None:
+        for option, valid in (("needs", (None, *get_args(Needs))), ("across", get_args(Across))):
+            value = getattr(self, option)
+            if value not in valid:
+                raise ValueError(
+                    f"{option} of the divergence {self.name!r} is one of {', '.join(map(repr, valid))}; not {value!r}."
+                )
+
     def __call__(
         self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None = None, samples: BatchSamples = LOCAL
     ) -> Tensor:
@@ -80,7 +88,7 @@ class Divergence:
         Raises
         ------
         ValueError
-            If the function returns another shape.
+            If the function returns another shape, or something else than a tensor.
         """
         if isinstance(affinity, Paths) and not self.takes_paths:
             affinity = affinity.matrix()
@@ -101,10 +109,11 @@ class Divergence:
     def _here(self, log_p: Tensor, log_q: Tensor, affinity: Affinity | None) -> Tensor:
         found = self.function(log_p, log_q) if self.needs is None else self.function(log_p, log_q, affinity)
         K, L = log_p.shape[-2], log_q.shape[-2]
-        if found.ndim < 2 or found.shape[-2:] != (K, L):
+        if not isinstance(found, Tensor) or found.ndim < 2 or found.shape[-2:] != (K, L):
+            shape = f" {tuple(found.shape)}" if hasattr(found, "shape") else ""
             raise InputError(
-                f"The divergence {self.name!r} must give (…, {K}, {L}) for log-weights (…, {K}, n) and (…, {L}, n), as "
-                f"torch.cdist does; it gave {tuple(found.shape)}."
+                f"The divergence {self.name!r} must give a tensor (…, {K}, {L}) for log-weights (…, {K}, n) and "
+                f"(…, {L}, n), by torch operations, as torch.cdist does; it gave {type(found).__name__}{shape}."
             )
         return found
 
@@ -233,6 +242,8 @@ def f_divergence(f: Callable[[Tensor], Tensor], name: str = "f") -> Divergence:
     >>> round(float(pollux.Gemini(jensen_shannon, one_vs_one=True)(log_p)), 3)
     0.302
     """
+    if not callable(f):
+        raise TypeError(f"f is a function of a tensor of ratios, such as lambda t: t * t.log(); not {f!r}.")
     at_one = f(torch.ones(1, dtype=torch.float64))
     if not isinstance(at_one, Tensor) or at_one.shape != (1,):
         raise ValueError("f must map a tensor of ratios to a tensor of the same shape.")

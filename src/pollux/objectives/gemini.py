@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from pollux.data.rows import share
 from pollux.errors import InputError, unknown
 from pollux.geometry.affinity import Affinity, Features, Paths, is_traced
+from pollux.geometry.pairwise import is_whole
 from pollux.objectives.batch_samples import LOCAL, NO_WEIGHT, BatchSamples, DistributedSamples
 from pollux.objectives.divergences import DIVERGENCES, Divergence, Needs
 from pollux.ranks import Ranks
@@ -69,6 +73,7 @@ class Gemini:
         Probabilities below this count as this, and get no gradient. Objectives that would push probabilities towards
         zero without end then leave certain ones alone. By default 1e-7, the resolution of single precision, for
         ``"kl_ovo"``, and none for all others; the paper's authors used 1e-12 throughout; ``None`` is the definition.
+        As in their code, clipped probabilities are not normalised again, so a large clip makes the value larger.
     sampled_pairs : int, optional
         One-vs-one only: an unbiased estimate from this many random ordered pairs of clusters, instead of
         all of them. It pays off if a pair is costly (Wasserstein). The ``generator`` of a call seeds them.
@@ -101,13 +106,16 @@ class Gemini:
             objective, one_vs_one = _parse(objective, one_vs_one)
         if not isinstance(objective, Divergence):
             raise TypeError(
-                f"An objective is a name such as 'mmd_ova' or a pollux.objectives.Divergence, "
-                f"not {type(objective).__name__}."
+                f"An objective is a name such as 'mmd_ova' or a pollux.Divergence, which pollux.f_divergence(f) makes "
+                f"of a function; not {type(objective).__name__}."
             )
         if one_vs_one and objective.refuses_one_vs_one:
             raise ValueError(f"{objective.name}_ovo is refused: {objective.refuses_one_vs_one}.")
-        if sampled_pairs is not None and (not one_vs_one or sampled_pairs < 1):
-            raise ValueError("sampled_pairs is a positive number of pairs, for a one-vs-one objective only.")
+        if sampled_pairs is not None and not (one_vs_one and is_whole(sampled_pairs) and sampled_pairs >= 1):
+            raise ValueError(
+                f"sampled_pairs is a positive whole number of pairs, for a one-vs-one objective only; not "
+                f"{sampled_pairs!r} of {objective.name}_{'ovo' if one_vs_one else 'ova'}."
+            )
         if clip not in (None, "auto") and not (isinstance(clip, int | float) and 0 < clip < 1):
             raise ValueError(f"clip is the smallest probability to tell from zero, such as 1e-12; not {clip!r}.")
         self.divergence = objective
@@ -142,7 +150,7 @@ class Gemini:
         log_p: Tensor,
         affinity: Affinity | None = None,
         *,
-        sample_weight: Tensor | None = None,
+        sample_weight: Tensor | ArrayLike | None = None,
         generator: torch.Generator | None = None,
         ranks: Ranks | None = None,
     ) -> Tensor:
@@ -160,7 +168,7 @@ class Gemini:
             Wasserstein needs distances: a matrix, or ``Paths`` in a graph. They are constants. All other objectives
             ignore it. In a loop, pass the same tensor each time: what is computed from it (a kernel's centre, the last
             solutions of transport problems) is cached as long as it lives and is not modified.
-        sample_weight : Tensor of shape (n,), optional
+        sample_weight : Tensor or array-like of shape (n,), optional
             Finite, non-negative weights of the samples; equal ones by default.
         generator : torch.Generator, optional
             Draws the pairs of ``sampled_pairs``, on the CPU: ``torch.Generator().manual_seed(0)`` makes them the same
@@ -188,6 +196,8 @@ class Gemini:
         TypeError
             If ``log_p`` is not a tensor, or the affinity is not of a type that the objective takes.
         """
+        if isinstance(log_p, Tensor) and sample_weight is not None and not isinstance(sample_weight, Tensor):
+            sample_weight = share(np.asarray(sample_weight)).to(log_p.device)
         samples = self._samples(log_p, affinity, sample_weight, ranks)
         device = log_p.device.type
         if device in _AUTOCAST and torch.is_autocast_enabled(device):
@@ -277,25 +287,13 @@ class Gemini:
             raise ValueError(
                 f"log_p must hold log-probabilities of shape (…, n, K); got {log_p.dtype} {tuple(log_p.shape)}."
             )
-        seen = _is_seen(log_p)
-        # Without a softmax the loss would still rise, so the mistake would go unnoticed.
-        if seen and log_p.numel() and bool(log_p.detach().amax() > _LOG_ROUNDING):
-            raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
-        if seen and log_p.numel():
-            # A missing softmax affects all samples, so checking some is enough.
-            some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
-            wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
-            if bool(wrong.any()):
-                raise ValueError(
-                    f"log_p holds no log-probabilities: those of a sample sum to {float(some[wrong][0]):.3g} over the "
-                    "clusters, and must to 1: call .log_softmax(-1)."
-                )
+        check_log_probabilities(log_p)
         n = log_p.shape[-2]
         if sample_weight is not None and sample_weight.shape != (n,):
             raise ValueError(
                 f"sample_weight must have shape ({n},), one weight a sample; got {tuple(sample_weight.shape)}."
             )
-        if seen and sample_weight is not None and n:
+        if _is_seen(log_p) and sample_weight is not None and n:
             least, most = map(float, sample_weight.detach().aminmax())
             if not 0 <= least <= most < math.inf:
                 raise InputError("sample_weight must be finite and not negative: leave a sample out by a weight of 0.")
@@ -316,6 +314,23 @@ class Gemini:
                 f"The affinity of {n} samples must be a tensor ({n}, {n}), or Features(x) of pollux.geometry for x "
                 f"({n}, r); got a {type(affinity).__name__} of {_shape(affinity)}."
             )
+
+
+def check_log_probabilities(log_p: Tensor) -> None:
+    """Raise a ValueError if (…, n, K) are logits or probabilities; values are checked on the CPU only."""
+    if not _is_seen(log_p) or not log_p.numel():
+        return
+    # Without a softmax the loss would still rise, so the mistake would go unnoticed.
+    if bool(log_p.detach().amax() > _LOG_ROUNDING):
+        raise ValueError("log_p holds positive numbers, so they are not log-probabilities: call .log_softmax(-1).")
+    # A missing softmax affects all samples, so checking some is enough.
+    some = log_p.detach()[..., :: max(1, log_p.shape[-2] // _LOOKED_AT), :].float().exp().sum(-1)
+    wrong = (some - 1).abs() > (_ROUNDING if log_p.dtype.itemsize > 2 else _HALF_ROUNDING)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"log_p holds no log-probabilities: those of a sample sum to {float(some[wrong][0]):.3g} over the "
+            "clusters, and must to 1: call .log_softmax(-1)."
+        )
 
 
 def _is_seen(tensor: Tensor) -> bool:

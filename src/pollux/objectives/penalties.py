@@ -9,17 +9,19 @@ returns a number, to be minimised. Those of this module take (…, n, K) of mode
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pollux.geometry.affinity import proportions
+from pollux.objectives.gemini import check_log_probabilities
 
 
 class Model(Protocol):
@@ -44,6 +46,7 @@ def entropy(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Mean entropy of the predictions, in nats: small for a model that is sure of each sample."""
+    check_log_probabilities(log_p)
     return _mean(-(log_p.exp() * log_p).sum(-1), sample_weight)
 
 
@@ -55,6 +58,7 @@ def balance(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """How far the sizes of clusters are from equal: log K − H(Y), in nats, computed within each process."""
+    check_log_probabilities(log_p)
     shares = _mean(log_p.exp().mT, sample_weight)
     # Clamped, so that a share of zero contributes 0 · finite = 0.
     logarithms = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()
@@ -74,7 +78,7 @@ def weight_decay(
 
 
 def vat(
-    model: Model,
+    model: Model | nn.Module,
     inputs: Tensor,
     log_p: Tensor,
     sample_weight: Tensor | None = None,
@@ -88,6 +92,9 @@ def vat(
 
     Parameters
     ----------
+    model : callable
+        ``model.each(inputs)`` gives log-probabilities (…, n, K) of moved inputs (…, n, …); or a network that returns
+        logits.
     radius : float or Tensor of shape (n,)
         Length of the move, or that of each sample, in the units of the inputs.
     probe : float or Tensor of shape (n,)
@@ -100,15 +107,17 @@ def vat(
             "Virtual adversarial training (vat, local_vat) moves the inputs: a free table has none, and whole "
             "numbers such as tokens cannot be moved. Leave that penalty out."
         )
+    check_log_probabilities(log_p)
     radius, probe = (_of_each(length, inputs) for length in (radius, probe))
     target = log_p.detach()
     shape = target.shape[:-2] + inputs.shape
     direction = torch.randn(shape, generator=generator, dtype=inputs.dtype).to(inputs.device)
     for _ in range(steps):
         move = (probe * _unit(direction, inputs.ndim - 1)).detach().requires_grad_()
-        change = _kl(target, model.each(inputs + move), sample_weight)
+        change = _kl(target, _log_p_of_each(model, inputs + move), sample_weight)
         (direction,) = torch.autograd.grad(change.sum(), move)
-    return _kl(target, model.each(inputs + radius * _unit(direction, inputs.ndim - 1)), sample_weight)
+    moved = inputs + radius * _unit(direction, inputs.ndim - 1)
+    return _kl(target, _log_p_of_each(model, moved), sample_weight)
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ class LocalVat:
 
     def __call__(
         self,
-        model: Model,
+        model: Model | nn.Module,
         inputs: Tensor,
         log_p: Tensor,
         sample_weight: Tensor | None = None,
@@ -146,7 +155,8 @@ class LocalVat:
         Parameters
         ----------
         model : callable
-            ``model.each(inputs)`` gives log-probabilities (…, n, K) of moved inputs (…, n, …).
+            ``model.each(inputs)`` gives log-probabilities (…, n, K) of moved inputs (…, n, …); or a network that
+            returns logits.
         inputs : Tensor of shape (n, …)
             The samples.
         log_p : Tensor of shape (…, n, K)
@@ -156,7 +166,8 @@ class LocalVat:
         generator : torch.Generator, optional
             Draws the first direction.
         spacing : Tensor of shape (n,)
-            The distance of each sample to its 10th nearest neighbour.
+            The distance of each sample to its 10th nearest neighbour among all samples, such as
+            ``torch.as_tensor(pollux.geometry.nearest(X, 10).distances[:, -1])``.
 
         Returns
         -------
@@ -214,6 +225,25 @@ class OwnPenalty:
         return number.reshape(())
 
 
+@contextlib.contextmanager
+def frozen_statistics(module: nn.Module) -> Iterator[None]:
+    """Within this context, the module does not update the running statistics of its normalisation layers."""
+    norms = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm)
+        and layer.track_running_stats
+        and layer.training
+    ]
+    for layer in norms:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in norms:
+            layer.track_running_stats = True
+
+
 def _unit(direction: Tensor, sample_ndim: int) -> Tensor:
     """Each sample's direction, over its last ``sample_ndim`` dimensions, scaled to length one."""
     dims = tuple(range(-sample_ndim, 0))
@@ -229,6 +259,15 @@ def _of_each(length: float | Tensor, inputs: Tensor) -> float | Tensor:
     if not isinstance(length, Tensor):
         return length
     return length.to(inputs.device, inputs.dtype).reshape(-1, *[1] * (inputs.ndim - 1))
+
+
+def _log_p_of_each(model: Model | nn.Module, inputs: Tensor) -> Tensor:
+    """Log-probabilities of moved inputs, also by a network that returns logits."""
+    if isinstance(model, nn.Module):
+        with frozen_statistics(model):
+            log_p: Tensor = model(inputs).log_softmax(-1)
+        return log_p
+    return model.each(inputs)
 
 
 def _kl(log_p: Tensor, log_q: Tensor, sample_weight: Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ from pollux.training.batches import Batches
 from pollux.training.callbacks import Callback, Epoch, describe_metrics
 from pollux.training.checkpoints import Checkpoints, CheckpointSchedule
 from pollux.training.session import load_random_states, random_states
-from pollux.training.steps import Step
+from pollux.training.steps import NotFiniteError, Step
 from pollux.training.trainable import Trainable
 
 # The objective is checked to be finite after this many steps, if an epoch has more.
@@ -45,18 +45,6 @@ SCHEDULES: dict[str, Schedule] = {
 
 class NumericalWarning(RuntimeWarning):
     """Training stopped because the objective was no longer finite; the last good weights were kept."""
-
-
-class NotFiniteError(ValueError):
-    """The objective is NaN or infinite, and there are no good weights to restore."""
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-        super().__init__(
-            f"The objective is {value}: nothing can be learned. Either X holds values too large for this arithmetic "
-            f"(scale them, for instance with StandardScaler), or the learning rate is far too large, or the kernel or "
-            f"distance holds NaN, or the model itself returns NaN."
-        )
 
 
 def warn_not_finite() -> None:

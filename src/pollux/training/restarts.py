@@ -22,10 +22,10 @@ from pollux.spec import Spec, as_plain_data, digest_weights
 from pollux.threads import DrawFrom
 from pollux.training.batches import Batches
 from pollux.training.checkpoints import Checkpoints, Stopped, as_checkpoints
-from pollux.training.loop import History, NotFiniteError, Schedule, TrainingResult, train, warn_not_finite
+from pollux.training.loop import History, Schedule, TrainingResult, train, warn_not_finite
 from pollux.training.problem import Evaluation, Problem
 from pollux.training.session import Session
-from pollux.training.steps import AutogradStep, CompiledStep, Step, is_elementwise, make_optimiser
+from pollux.training.steps import AutogradStep, CompiledStep, NotFiniteError, Step, is_elementwise, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps, try_stack
 
 _TRIED_ROWS = 64

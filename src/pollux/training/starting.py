@@ -24,10 +24,10 @@ from pollux.threads import DrawFrom
 from pollux.training.batches import RowBatches
 from pollux.training.checkpoints import as_checkpoints
 from pollux.training.hints import BoundHints
-from pollux.training.loop import NotFiniteError, train
+from pollux.training.loop import train
 from pollux.training.problem import MemoryProblem, StreamProblem, resolve_batch_size
 from pollux.training.session import Session
-from pollux.training.steps import CompiledStep, LabelStep, Step, make_optimiser
+from pollux.training.steps import CompiledStep, LabelStep, NotFiniteError, Step, make_optimiser
 from pollux.training.trainable import DenseModels, SingleModel, Trainable, has_compiled_steps
 
 # Runs of k-means per restart.

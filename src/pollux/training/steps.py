@@ -39,6 +39,25 @@ _FEATURES = Features(torch.empty(0, 1))
 _ELEMENTWISE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop)
 
 
+class NotFiniteError(ValueError):
+    """The objective, or the named penalty, is NaN or infinite, and there are no good weights to restore."""
+
+    def __init__(self, value: float, penalty: str = "") -> None:
+        self.value = value
+        what, causes = (
+            "objective",
+            "Either X holds values too large for this arithmetic (scale them, for instance with StandardScaler), or "
+            "the learning rate is far too large, or the kernel or distance holds NaN, or the model itself "
+            "returns NaN, or a penalty does.",
+        )
+        if penalty:
+            what, causes = (
+                f"penalty {penalty}",
+                "It must be finite at the first step, as the objective is.",
+            )
+        super().__init__(f"The {what} is {value}: nothing can be learned. {causes}")
+
+
 class EpochMetrics:
     """The mean objective (R,) of an epoch; subclasses add metrics from the outputs of steps.
 
@@ -297,6 +316,8 @@ class AutogradStep(OptimiserStep):
         super().__init__(optimiser)
         self._model, self._objective, self._penalties = model, objective, penalties
         self._generator, self._noise, self._ranks = generator, noise or generator, ranks
+        # Whether penalties were finite at the first step; reading values would synchronise with other devices.
+        self._is_checked = any(each.device.type != "cpu" for each in model.parameters())
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         seen: list[tuple[Tensor, Tensor]] = []
@@ -342,9 +363,25 @@ class AutogradStep(OptimiserStep):
         for penalty, weight in self._penalties:
             also = {"spacing": batch.spacing} if getattr(penalty, "uses_spacing", False) else {}
             value = penalty(self._model, batch.inputs, log_p, batch.sample_weight, self._noise, **also)
+            if not self._is_checked:
+                _check_penalty(penalty, value.detach() if ranks is None else ranks.sum(value.detach()), values)
             loss = loss + weight * share * value.sum()
+        self._is_checked = True
         loss.backward()  # type: ignore[no-untyped-call]
         return values, loss
+
+    def load_state(self, state: Any) -> None:
+        super().load_state(state)
+        # A training that is resumed had finite penalties when it began.
+        self._is_checked = True
+
+
+def _check_penalty(penalty: Penalty, value: Tensor, objective: Tensor) -> None:
+    """Raise a NotFiniteError if models have a finite objective () or (R,), but none of them a finite penalty."""
+    is_finite = objective.isfinite()
+    if bool(is_finite.any()) and not bool((is_finite & value.isfinite()).any()):
+        name = getattr(penalty, "name", getattr(penalty, "__name__", repr(penalty)))
+        raise NotFiniteError(float(value[~value.isfinite()][0]), name)
 
 
 class CompiledStep(Step):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from pollux.data.rows import Several
 from pollux.errors import InputError
 from pollux.models.onednn import fast_linear_layers
 from pollux.native import load_compiled
+from pollux.objectives.penalties import frozen_statistics
 from pollux.ranks import Ranks
 
 # With more parameters autograd's overhead is small, and torch's fused optimiser is faster.
@@ -84,7 +84,7 @@ class SingleModel(Trainable):
     def each(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of inputs that a penalty has modified."""
         # Modified inputs must not enter the running statistics of normalisation layers.
-        with _frozen_statistics(self.modules[0]):
+        with frozen_statistics(self.modules[0]):
             return self(inputs)
 
     def parameters(self) -> list[Tensor]:
@@ -380,21 +380,3 @@ def check_not_probabilities(logits: Tensor) -> None:
             "The model returns probabilities: rows of at least 0 that sum to 1. It must return logits: leave out the "
             "softmax at its end."
         )
-
-
-@contextlib.contextmanager
-def _frozen_statistics(module: nn.Module) -> Iterator[None]:
-    norms = [
-        layer
-        for layer in module.modules()
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm)
-        and layer.track_running_stats
-        and layer.training
-    ]
-    for layer in norms:
-        layer.track_running_stats = False
-    try:
-        yield
-    finally:
-        for layer in norms:
-            layer.track_running_stats = True
