@@ -238,8 +238,11 @@ def _bars(table: ComparisonTable) -> Figure | None:
     figure.suptitle(table.title.replace(" (clusters in use)", ""), x=0.01, ha="left", color=QUIET, fontsize=9)
     for at, ax in zip(columns, panels, strict=True):
         set_grid(set_title(ax, table.columns[at]), table.unit).grid(axis="y", visible=False)
-        for label, side, colour in (("published", -1, _PALE), ("measured", 1, colours(1)[0])):
-            found = [(number, getattr(row.cells[at], label)) for number, row in enumerate(table.rows)]
+        for which, label, side, colour in (
+            ("published", table.reference, -1, _PALE),
+            ("measured", "measured", 1, colours(1)[0]),
+        ):
+            found = [(number, getattr(row.cells[at], which)) for number, row in enumerate(table.rows)]
             shown = [(number + side * shift, one) for number, one in found if one is not None]
             if shown:
                 places, means = [place for place, _ in shown], [one.mean for _, one in shown]
@@ -252,10 +255,10 @@ def _bars(table: ComparisonTable) -> Figure | None:
     panels[0].set_yticks(range(len(table.rows)), [row.name for row in table.rows], color=INK)
     panels[0].invert_yaxis()
     # In the order of the bars.
-    add_shared_legend(figure, panels, ("published", "measured"), loc="outside lower right", ncols=2)
+    add_shared_legend(figure, panels, (table.reference, "measured"), loc="outside lower right", ncols=2)
     measured = [row.cells[at].measured for row in table.rows for at in columns]
     whiskers = " Whiskers are standard deviations." if any(found and found.deviation for found in measured) else ""
-    both = "published and measured" if table.has_published else "measured"
+    both = f"{table.reference} and measured" if table.has_published else "measured"
     figure.set_label(f"{table.title}: {both}.{whiskers}")
     return figure
 
