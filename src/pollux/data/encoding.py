@@ -30,7 +30,7 @@ from pollux.data.arrow import (
     quoted,
 )
 from pollux.data.moments import looks_embedded, parts_of
-from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_times, written_numbers
+from pollux.data.spellings import CYCLES, DAY, EXAMPLES, TRUTHS, YEAR, comparable_units, read_times, written_numbers
 from pollux.errors import InputError, advised, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
@@ -231,16 +231,17 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         numbers, units = written_numbers(as_text(values), self.decimal)
         if not self.coerce and len(comparable_units({self.unit, *units})) > 1:
             other = quoted(sorted(units - {self.unit}), 3)
+            own = repr(self.unit) if self.unit else "none"
             raise InputError(
-                f"Column {self.name!r} holds numbers with the unit {other}, and {self.unit!r} in training: convert "
-                "them, or leave those rows out."
+                f"Column {self.name!r} holds numbers with the unit {other}, and {own} in training: convert them, or "
+                "leave those rows out."
             )
         strange = np.isnan(numbers) & ~is_missing(values)
         if strange.any() and not self.coerce:
             first = values[int(strange.argmax())].as_py()
             raise InputError(
-                f"Column {self.name!r} must hold numbers, and {first!r} is not one. Correct it, or leave those rows "
-                f"out."
+                f"Column {self.name!r} must hold numbers, and {first!r} is not one, written as 1234{self.decimal}5. "
+                f"Correct it, or leave those rows out."
             )
         return numbers
 
@@ -342,13 +343,30 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         """The index (n,) of each value among those of the column; NaN if it is not one of them."""
         pa = pyarrow_library()
         if self.boolean:
-            try:
-                values = values.cast(pa.bool_())
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
+            values = self._truths(values)
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
         found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
         return np.asarray(found.cast(pa.float64()), dtype=np.float64)
+
+    def _truths(self, values: Any) -> Any:
+        """An Arrow column as true and false."""
+        pa = pyarrow_library()
+        values = plain(values)
+        if kind_of(values.type) != "text":
+            try:
+                return values.cast(pa.bool_())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
+        words = pa.compute.utf8_lower(pa.compute.utf8_trim_whitespace(values))
+        found = pa.compute.index_in(words, value_set=pa.array(list(TRUTHS)))
+        strange = np.asarray(found.is_null()) & ~is_missing(values)
+        if strange.any():
+            first = values[int(strange.argmax())].as_py()
+            raise InputError(
+                f"Column {self.name!r} must hold true or false, or yes or no, and {first!r} is neither. Correct it, or "
+                "leave those rows out."
+            )
+        return pa.array(list(TRUTHS.values())).take(found)
 
 
 class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
@@ -381,10 +399,16 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
         strange = np.isnan(times) & ~is_missing(values)
         if strange.any() and not self.coerce:
             first = str(values[int(strange.argmax())].as_py())
-            how = f" as {self.form}" if self.form else ""
+            form = self.form if self.form in EXAMPLES else "year-month-day"
+            if kind_of(values.type) in ("integer", "number"):
+                raise InputError(
+                    f"Column {self.name!r} must hold dates, and holds numbers such as {first}. Write dates as text, as "
+                    f"in {EXAMPLES[form]}; df.to_json writes milliseconds unless it is told date_format='iso'."
+                )
             raise InputError(
-                f"Column {self.name!r} must hold dates{how}, and {first!r} is not one. Correct it, or leave those rows "
-                f"out."
+                f"Column {self.name!r} must hold dates written as {form}, such as {EXAMPLES[form]}, and {first!r} is "
+                "not written so. Other ways are read if all values of the column are written in one that leaves no "
+                "doubt. Correct it, or leave those rows out."
             )
         return times
 

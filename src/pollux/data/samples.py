@@ -29,6 +29,7 @@ from pollux.data.streams import FileChunks, Stream, encode_stream, open_blocks, 
 from pollux.data.survey import (
     Choices,
     TableSurvey,
+    adapt_encoding,
     learn_encoding,
     names_rows,
     numbers_of_vectors,
@@ -498,6 +499,10 @@ def validate_samples(
         )
     X = fill_masked(X)
     if encoding is not None:
+        if isinstance(encoding, TableEncoding) and not isinstance(X, np.ndarray):
+            X = table = as_arrow(X, encoding.names)
+            encoding.check_names(table.column_names)
+            encoding = adapt_encoding(encoding, lambda own: [table.select(own.names)])
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)
         if empty := encoding.count_empty(X):
