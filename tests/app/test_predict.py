@@ -487,3 +487,29 @@ def test_numbers_instead_of_dates_are_refused_with_a_remedy(shop: Path) -> None:
     data.assign(day=day).to_json("new.json", orient="records", date_format="iso")
     good("predict", shop, "new.json", "--out", "out.csv")
     same_rows("out.csv", shop / "clusters.csv")
+
+
+def test_columns_without_any_value_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": random.normal(size=40), "b": random.choice(["x", "y"], 40), "c": random.normal(size=40)})
+    rows.to_csv("rows.csv", index=False)
+    good("fit", "rows.csv", *FAST, "--missing", "mean", "--out", "run")
+    says = "ll values of columns 'a', 'b' are missing; the means of the training stand for them"
+    empty = rows.assign(a=np.nan, b=None)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
+    for name in ("new.csv", "new.parquet"):
+        empty.to_csv(name, index=False) if name.endswith("csv") else empty.to_parquet(name)
+        assert f"note: a{says}" in good("predict", "run", name, "--out", "out.csv").err
+    found = json.loads(good("predict", "run", "new.csv", "--out", "out.csv", "--json").out)
+    assert found["notes"] == [f"a{says}"]
+    rows.assign(a=[*[np.nan] * 39, 1.0]).to_csv("new.csv", index=False)
+    assert "missing" not in good("predict", "run", "new.csv", "--out", "out.csv").err
+    clustering = load("run/model.safetensors")
+    with pytest.warns(UnseenWarning, match=f"A{says}"):
+        clustering.predict(empty)
+    clustering.predict(empty[:1])
+    X = random.normal(size=(20, 3))
+    numbers = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(X)
+    X[:, 1] = np.nan
+    with pytest.warns(UnseenWarning, match="All values of column '1' are missing"):
+        numbers.predict(X)

@@ -39,6 +39,8 @@ from pollux.progress import track
 Matrix = NDArray[np.float32]
 MOST_VALUES = 20
 """Maximum number of different values of text, and of integers that are classes."""
+FEWEST_ROWS_OF_GAPS = 5
+"""Minimum number of rows for a column without values to be noted: of fewer, all may lack one by chance."""
 
 
 class UnseenValues(Counter[str]):
@@ -159,6 +161,10 @@ class Encoding(ABC):
     @abstractmethod
     def count_empty(self, rows: Any) -> int:
         """Number of rows in which all values are missing."""
+
+    @abstractmethod
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        """Those of the columns ``names`` in which all values are missing."""
 
     @abstractmethod
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
@@ -661,6 +667,20 @@ class TableEncoding(Encoding):
             empty &= column.is_missing(table.column(column.name))
         return int(empty.sum())
 
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        asked = set(names)
+        if not asked:
+            return []
+        table = self._select(rows)
+        # The first value is enough for most columns.
+        return [
+            column.name
+            for column in self.columns
+            if column.name in asked
+            and column.is_missing(table.column(column.name).slice(0, 1)).all()
+            and column.is_missing(table.column(column.name)).all()
+        ]
+
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         table = self._select(rows)
         values = np.concatenate([column.readable(table.column(column.name)) for column in self.columns], axis=1)
@@ -797,6 +817,14 @@ class ArrayEncoding(Encoding):
         parts = parts_of(rows) if rows.dtype.kind == "f" else []
         return sum(int(np.isnan(self._chosen(rows[part])).all(tuple(range(1, rows.ndim))).sum()) for part in parts)
 
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        asked = set(names)
+        if self.is_image or not asked or not len(rows):
+            return []
+        lacking: Any = np.isnan(self._chosen(rows[:1]))[0]
+        lacking = np.isnan(self._chosen(rows)).all(0) if lacking.any() else lacking
+        return [name for name, is_empty in zip(self.names, lacking.tolist(), strict=True) if is_empty and name in asked]
+
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         return self._chosen(rows), tuple(map(Feature, readable_names(self.names)))
 
@@ -829,6 +857,12 @@ def say_empty(count: int) -> str:
     """A sentence about the clusters of rows without any values."""
     rows = "1 row has" if count == 1 else f"{count:,} rows have"
     return f"{rows} no value in any column that the model reads: the cluster is that of an average row, a guess"
+
+
+def say_empty_columns(names: Sequence[str]) -> str:
+    """A phrase about columns without any values."""
+    columns = "column" if len(names) == 1 else "columns"
+    return f"all values of {columns} {quoted(names)} are missing; the means of the training stand for them"
 
 
 def describe_missing(lacking: Mapping[str, int], n: int) -> str:

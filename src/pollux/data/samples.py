@@ -21,7 +21,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
-from pollux.data.encoding import Encoding, TableEncoding, UnseenWarning, say_empty
+from pollux.data.encoding import (
+    FEWEST_ROWS_OF_GAPS,
+    Encoding,
+    TableEncoding,
+    UnseenWarning,
+    say_empty,
+    say_empty_columns,
+)
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
@@ -507,6 +514,9 @@ def validate_samples(
         _check_count(len(encoded), fewest)
         if empty := encoding.count_empty(X):
             warn(f"{say_empty(empty)}.", UnseenWarning)
+        if len(encoded) >= FEWEST_ROWS_OF_GAPS and (names := encoding.find_empty(X, encoding.names)):
+            message = say_empty_columns(names)
+            warn(f"{message[0].upper()}{message[1:]}.", UnseenWarning)
         return encoded
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         # A column of Python objects may still hold numbers; that is found out by converting it.
