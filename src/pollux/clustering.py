@@ -29,6 +29,7 @@ from pollux.data.samples import (
     Samples,
     StreamSamples,
     as_several,
+    check_single,
     draw_samples,
     draw_training_samples,
     load_several,
@@ -816,6 +817,8 @@ class GeminiClustering(
     def _validate(self, X: Any) -> Any:
         """Validate samples such as those of the fit; returns an array or a CSR matrix."""
         fitted = self.fitted_
+        if not any(isinstance(size, tuple) for size in fitted.shape):
+            check_single(X)
         several = as_several(X)
         if several is None:
             shape = tuple(getattr(X, "shape", ()))

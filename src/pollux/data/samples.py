@@ -437,6 +437,18 @@ def _are_equal(one: Any, other: Any) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
+_TABLE_OF_DICT = "For the columns of a table pass a data frame: pd.DataFrame(X), or pd.DataFrame([X]) for a single row."
+
+
+def check_single(X: Any) -> None:
+    """Raise an InputError if X is a mapping, for a network with a single input."""
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):
+        raise InputError(
+            f"X is a {type(X).__name__}, which stands for several inputs of a network, and the model was trained "
+            f"on one. {_TABLE_OF_DICT}"
+        )
+
+
 def as_several(X: Any, fewest: int = 1) -> Several | None:
     """Several inputs of a network: a tuple of arrays (n, …), or a mapping of names to them; None for other samples."""
     # The DOK sparse format is a mapping too.
@@ -449,9 +461,20 @@ def as_several(X: Any, fewest: int = 1) -> Several | None:
     parts = {}
     for name, part in given.items():
         values = part.detach().cpu().numpy() if isinstance(part, Tensor) and not part.is_nested else part
-        parts[name] = check_array(
-            values, ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, input_name=f"input {name!r}"
-        )
+        try:
+            parts[name] = check_array(
+                values, ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, input_name=f"input {name!r}"
+            )
+        except (TypeError, ValueError) as error:
+            is_array = isinstance(values, Tensor) or (
+                np.ndim(values) > 0 and np.asarray(values).dtype.kind not in "OSU"
+            )
+            if is_array or not is_named:
+                raise
+            raise InputError(
+                f"X is a {type(X).__name__}, which stands for several inputs of a network, each an array of numbers, "
+                f"and {name!r} is not one. {_TABLE_OF_DICT}"
+            ) from error
     if len({len(part) for part in parts.values()}) > 1:
         lengths = ", ".join(f"{name!r} {len(part)}" for name, part in parts.items())
         raise InputError(f"Several inputs must have a row for each sample, but their lengths differ: {lengths}.")
@@ -579,7 +602,8 @@ def _unwrapped(X: Any) -> Any:
 def _check_count(n: int, fewest: int) -> None:
     if n < fewest:
         instead = f": ask for at most {n} clusters ({option('n_clusters')})" if n > 1 and fewest > 2 else ""
-        raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
+        nothing = "X has no rows, and thus nothing to cluster. " if not n else ""
+        raise ValueError(f"{nothing}Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
 
 
 def load_several(X: Any, names: Collection[str] | None, batch_size: Callable[[int], int]) -> Any:
