@@ -303,3 +303,19 @@ def test_json_that_is_no_table_says_what_it_holds(tmp_path: Path, found: Any, sa
     path = write_bytes(tmp_path / "data.json", json.dumps(found))
     with pytest.raises(InputError, match=says):
         open_data(path).read()
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(RECORDS), json.dumps(RECORDS, indent=2), "\n".join(map(json.dumps, RECORDS))]
+)
+def test_json_in_a_file_called_csv_is_recognised(tmp_path: Path, text: str) -> None:
+    path = write_bytes(tmp_path / "data.csv", text)
+    with pytest.raises(InputError, match=r"data\.csv holds JSON.*rename it, to data\.json"):
+        open_data(path).read()
+
+
+@pytest.mark.parametrize("within", ["", "/work/"])
+def test_addresses_are_to_be_downloaded_first(within: str) -> None:
+    says = r"^https://example\.com/a\.csv is an address: download it first"
+    with pytest.raises(InputError, match=says):
+        open_data(f"{within}https://example.com/a.csv")

@@ -38,6 +38,7 @@ _BLOCK_BYTES = 4_000_000
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
 _MOST_UNPACKED = 2_000_000_000
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
+_JSON = re.compile(r"\s*(\[\s*)?\{\s*(\"[^\"\n]*\"\s*:|\})")
 _DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
 _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
 
@@ -362,6 +363,8 @@ def look(
     size = _FIRST_BYTES
     while True:
         head, is_whole = _head(path, open_file, size, encoding)
+        if _JSON.match(head):
+            raise InputError(f"{path} holds JSON, by its first characters: rename it, to {path.stem}.json.")
         chosen = _delimiter(path, head, delimiter)
         lines = io.StringIO(head, newline="")
         rows = csv.reader(lines, delimiter=chosen)
