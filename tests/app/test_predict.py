@@ -373,6 +373,7 @@ def test_text_in_a_column_of_numbers_is_said_in_our_words(run: Path) -> None:
         table_in(Path(), name, data.astype({"size": str}) if name.endswith("parquet") else data)
         said = refused("predict", run, name, says="'size'")
         assert "'large'" in said
+        assert "1234.5" in said
         assert "scalar" not in said
         assert "conversion" not in said.lower()
 
@@ -428,6 +429,7 @@ def test_numbers_are_read_in_the_notations_of_fit(
         data.to_json("new.json", orient="records")
     good("predict", shop, f"new{ending}", "--out", "out.csv")
     same_rows("out.csv", shop / "clusters.csv")
+    good("explain", shop, f"new{ending}")
     np.testing.assert_array_equal(
         load(shop / "model.safetensors").predict(data), pd.read_csv(shop / "clusters.csv")["cluster"]
     )
@@ -513,3 +515,14 @@ def test_columns_without_any_value_are_told(tmp_path: Path, monkeypatch: pytest.
     X[:, 1] = np.nan
     with pytest.warns(UnseenWarning, match="All values of column '1' are missing"):
         numbers.predict(X)
+
+
+def test_dates_may_have_been_numbers_in_training(tmp_path: Path) -> None:
+    data = orders().assign(created_at=np.arange(40) * 86_400_000 * 9 + 1_500_000_000_000)
+    data.to_csv("old.csv", index=False)
+    good("fit", "old.csv", "--drop", "day", "--drop", "paid", *FAST, "--out", "run")
+    data["created_at"] = pd.to_datetime(data["created_at"], unit="ms").dt.strftime("%Y-%m-%d %H:%M:%S")
+    data.to_csv("new.csv", index=False)
+    good("predict", "run", "new.csv", "--out", "out.csv")
+    same_rows("out.csv", "run/clusters.csv")
+    good("report", "run", "new.csv", "--out", "page.html")

@@ -57,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     features: tuple[Feature, ...] = ()
     kept: list[tuple[Any, ...]] = []
     n, every = 0, 1
-    for whole in run_data.open_source(settings or Settings(), file).stream(encoding, []):
+    source = run_data.open_source(settings or Settings(), file)
+    encoding = run_data.adapt(encoding, source)
+    for whole in source.stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
         numbers = np.arange(n, n + len(part))
         n += len(part)

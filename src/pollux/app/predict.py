@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
     from pollux.data.encoding import FEWEST_ROWS_OF_GAPS, UnseenValues, say_empty, say_empty_columns
-    from pollux.data.survey import adapt_encoding, split_names
+    from pollux.data.survey import split_names
     from pollux.fitted import say_outside
     from pollux.trees.explanation import named_clusters
 
@@ -105,8 +105,7 @@ def run(options: argparse.Namespace) -> int:
     ):
         made = run_folder.read_summary(run).get("vectors")
         readable = source if made is None else embed_alike(source, made, encoding.names, wanted, Path(folder), run)
-        if set(encoding.names) <= set(readable.names()):
-            encoding = adapt_encoding(encoding, lambda own: (part.rows for part in readable.stream(own, ())))
+        encoding = run_data.adapt(encoding, readable)
         for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)

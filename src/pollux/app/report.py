@@ -150,6 +150,7 @@ def gather_findings(
     with tempfile.TemporaryDirectory(prefix="pollux-") as folder:
         made = summary.get("vectors")
         readable = source if made is None else embed_alike(source, made, encoding.names, beside, Path(folder), run)
+        encoding = run_data.adapt(encoding, readable)
         # Read as for prediction: inferring types again, from other rows, could give other ones.
         for part in readable.stream(encoding, beside):
             numbers = np.arange(total, total + len(part))

@@ -28,7 +28,7 @@ from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
 from pollux.data.sources import InMemory, Part, Reading, Source, open_data
 from pollux.data.streams import encode_stream
-from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
+from pollux.data.survey import Choices, adapt_encoding, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, counted, option
 from pollux.io.atomic import in_place
 from pollux.progress import Stage
@@ -507,6 +507,13 @@ def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
 
 
 # Shared by training, prediction and reports
+
+
+def adapt(encoding: Encoding, source: Source) -> Encoding:
+    """The encoding for data in which numbers or dates may be written otherwise than in training."""
+    if not set(encoding.names) <= set(source.names()):
+        return encoding
+    return adapt_encoding(encoding, lambda own: (part.rows for part in source.stream(own, ())))
 
 
 def drop_incomplete(part: Part, encoding: Encoding) -> tuple[Part, NDArray[np.bool_]]:

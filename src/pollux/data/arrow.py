@@ -159,7 +159,7 @@ def as_numbers(name: str, values: Any) -> NDArray[np.float64]:
         return np.asarray(values.cast(pa.float64(), safe=False), dtype=np.float64)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = re.search(r"Failed to parse string: ('.*') as a scalar", str(error))
-        reason = f", and {found[1]} is not one" if found else f": {error}"
+        reason = f", and {found[1]} is not one, written as 1234.5" if found else f": {error}"
         raise InputError(f"Column {name!r} must hold numbers{reason}. Correct it, or leave those rows out.") from error
 
 

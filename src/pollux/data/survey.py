@@ -262,7 +262,9 @@ def adapt_encoding(encoding: Encoding, parts: Callable[[TableEncoding], Iterable
         failing = [
             column
             for column in columns
-            if not _reads(column, some.column(column.name)) and not _reads_first([column], parts)
+            # Dates may have been numbers, as which text is not read.
+            if isinstance(column, Date) or not _reads(column, some.column(column.name))
+            if not _reads_first([column], parts)
         ]
         seen = {column.name: Column(column.name, "use") for column in failing}
         for part in parts(TableEncoding(tuple(as_text_of[name] for name in seen))) if seen else ():
