@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,23 @@ def test_rows_in_memory_are_written_some_at_a_time(data: Path, model: str, monke
     assert Path("parts/clusters.csv").read_bytes() == Path("whole/clusters.csv").read_bytes()
     assert parts["scores"] == whole["scores"]
     assert parts["entropy"] == pytest.approx(whole["entropy"])
+
+
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_names_and_scores_are_of_rows_drawn_at_random(
+    stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Classes take turns, so that rows at an even distance from each other are all of one.
+    kind, noise = np.arange(800) % 2, np.random.default_rng(0).normal(size=800)
+    table = pd.DataFrame({"a": kind * 10 + noise, "b": noise, "class": np.where(kind, "x", "y")})
+    table.to_parquet(tmp_path / "periodic.parquet", row_group_size=90)
+    monkeypatch.setattr("pollux.app.run_data._NAMED_ROWS", 100)
+    monkeypatch.setattr("pollux.app.run_data._SCORED_ROWS", 100)
+    how = settings(tmp_path / "periodic.parquet", label="class", stream=stream, max_epochs=30)
+    summary = start_run(replace(how, n_clusters=2), tmp_path / "run").summary
+    assert sorted(each["name"] for each in summary["clusters"]) == ["high a", "low a"]
+    assert 0.5 < summary["scores"]["adjusted_rand_index"] < 1
+    assert 70 < summary["scores"]["rows_with_a_class"] < 130
 
 
 def test_dates_are_classes_as_they_are_written() -> None:

@@ -244,18 +244,22 @@ class RunData:
         names: dict[int, str] = {}
         restates = ""
 
+        draw_named = _drawing(len(self), _NAMED_TEXTS if is_embedded else _NAMED_ROWS)
+        draw_scored = _drawing(len(self), _SCORED_ROWS)
+
         def look_at(part: Part, labels: NDArray[np.int64]) -> None:
             nonlocal features
             if is_embedded:
                 # Entries of vectors are not interpretable; names come from the texts that they stand for.
-                every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
-                if own := _texts_of(part, self.encoding, every):
+                some = draw_named(len(part))
+                if own := _texts_of(part, self.encoding, some):
                     texts.extend(own)
-                    labelled.extend(labels[every].tolist())
+                    labelled.extend(labels[some].tolist())
             elif has_columns:
-                some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
-                columns, features = self.encoding.readable(part.kept(some).rows)
-                named.append((labels[some], columns))
+                some = draw_named(len(part))
+                if some.any():
+                    columns, features = self.encoding.readable(part.kept(some).rows)
+                    named.append((labels[some], columns))
 
         def find_names() -> None:
             nonlocal names, restates
@@ -273,8 +277,6 @@ class RunData:
             with Stage("naming clusters"):
                 look_at(self.part, fitted.labels)
                 find_names()
-        # Scores are computed on every stride-th row.
-        stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
@@ -299,8 +301,9 @@ class RunData:
                     taught = classes_of(part, self.settings.known)
                     # Rows whose class was given as a hint are not scored.
                     classes = classes if taught is None else np.where(taught == "", classes, "")
-                    known.append(classes[::stride])
-                    found.append(labels[::stride])
+                    scored = draw_scored(len(part))
+                    known.append(classes[scored])
+                    found.append(labels[scored])
                 shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
@@ -334,7 +337,16 @@ class RunData:
         }
 
 
-def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+def _drawing(n: int, most: int) -> Callable[[int], NDArray[np.bool_]]:
+    """A function that draws about ``most`` of n rows, given the lengths of parts in order: a mask for each part.
+
+    Rows at regular distances would not do, because the order of a file may repeat itself.
+    """
+    share, random = 1 / max(1, n // most), np.random.default_rng(0)
+    return lambda length: random.random(length) < share
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: NDArray[np.bool_]) -> list[str]:
     """The texts beside vectors, if a column holds sentences; else empty."""
     others = [name for name in part.names if name not in set(encoding.names)]
     for name in dict.fromkeys([*identifiers_of(part, encoding), *others]):

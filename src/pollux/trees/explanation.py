@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Features = tuple[Feature, ...]
 
-_MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
+MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
 # Tables have a row for each number up to the largest label.
 _LARGEST_LABEL = 1_000_000
 # Maximum number of columns for the tree, and for each rule: those that differ most between clusters are used.
@@ -282,7 +282,7 @@ def explain_labels(
     predicted = np.full(len(labels), -2)
     held = np.zeros((len(clusters), len(labels)), dtype=bool)
     # With few rows, as many folds as possible.
-    folds = min(len(labels), max(5, min(10, 4 * _MOST_ROWS // (len(labels) * len(clusters)))))
+    folds = min(len(labels), max(5, min(10, 4 * MOST_ROWS // (len(labels) * len(clusters)))))
     for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
         predicted[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
         for row, cluster in enumerate(clusters):
@@ -374,8 +374,8 @@ def _alpha(values: Array) -> float:
 
 def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
     """A sample of at most 5,000 rows, always the same ones, without values that trees cannot handle."""
-    if len(values) > _MOST_ROWS:
-        drawn = np.sort(np.random.default_rng(0).choice(len(values), _MOST_ROWS, replace=False))
+    if len(values) > MOST_ROWS:
+        drawn = np.sort(np.random.default_rng(0).choice(len(values), MOST_ROWS, replace=False))
         values, labels = values[drawn], labels[drawn]
     return np.clip(values, -_LARGEST, _LARGEST), labels
 
