@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import good, settings, summary_of
+from commands import good, refused, settings, summary_of
 from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
 from pollux.app.fit import start_run
-from pollux.app.run_data import classes_of, open_run_data
+from pollux.app.run_data import RunData, classes_of, open_run_data
 from pollux.app.settings import TRAINING, Settings, add_options, from_toml
 from pollux.data.sources import open_data
 from pollux.errors import InputError
@@ -77,6 +77,35 @@ def test_thousands_of_values_are_no_classes() -> None:
     data = open_run_data(Settings(data="many.csv", label="who"))
     with pytest.raises(InputError, match="not classes"):
         classes_of(data.part, "who")
+
+
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_a_label_without_classes_is_refused_before_the_training_and_stops_no_trained_run(
+    stream: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollux.app.run_data._MOST_CLASSES", 20)
+    how = [data, *FAST, "--label", "name", "--stream", stream, "--out", "run"]
+
+    def failing(*_: object) -> None:
+        raise AssertionError("trained or written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pollux.app.fit._fit", failing)
+        refused("fit", *how, says="more than 20 different values: these are not classes")
+    assert not Path("run").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunData, "check_label", lambda data: None)
+        patch.setattr(RunData, "write_assignments", failing)
+        assert pollux("fit", *how).code == 1
+    answer = good("fit", "--resume", "run")
+    assert "nothing is scored: Column 'name' has more than 20 different values" in answer.err
+    assert summary_of("run")["scores"] is None
+
+
+def test_scores_against_nearly_as_many_classes_as_rows_are_doubted(data: Path) -> None:
+    answer = good("fit", data, *FAST, "--label", "name", "--out", "run")
+    assert "column 'name' has 30 different values in 30 rows: these are hardly classes" in answer.err
+    assert "hardly" not in good("fit", data, *FAST, "--label", "class", "--out", "new").err
 
 
 def test_numbers_that_begin_with_zero_are_codes() -> None:
