@@ -18,8 +18,8 @@ _MOST_ROWS = 50_000
 def add(commands: Any) -> None:
     explain = commands.add_parser(
         "explain",
-        description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how many "
-        "of its rows they cover and how precise they are on rows that they were not made from, and a shallow tree.",
+        description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how "
+        "precise they are and how many of its rows they cover, also cross-validated, and a shallow tree.",
     )
     explain.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
     explain.add_argument("data", metavar="DATA", nargs="?", help="other rows than those of the run")
