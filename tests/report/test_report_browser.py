@@ -409,6 +409,12 @@ def test_names_are_those_of_larger_groups_until_the_map_is_zoomed_in(visit: Open
     wait_until(page, "String(pollux.state().written.map(([name]) => name)) === 'the long name of a cluster, 3'")
 
 
+def test_columns_are_called_the_same_on_a_narrow_screen(visit: Open) -> None:
+    page = visit("blobs", width=360)
+    name = page.evaluate("getComputedStyle(document.querySelector('.clusters .sure'), '::before').content")
+    assert name.strip('"').strip() == page.locator(".clusters th").nth(2).text_content()
+
+
 def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:
     page = visit("blobs")
     before = pixels(page)
