@@ -81,6 +81,22 @@ def test_units_and_codes_decide_whether_text_is_numbers(values: list[str], kind:
     assert decided(values)[0] == kind
 
 
+def test_points_separate_thousands_beside_decimal_commas() -> None:
+    commas, points = [f"{index},5" for index in range(N)], ["1.660", "417", "-1.250", "85"] * (N // 4)
+
+    def decide(*columns: list[str]) -> list[tuple[str, str]]:
+        found = plan_table(pa.table({f"x{index}": values for index, values in enumerate(columns)}), Choices())
+        return [(column.decimal, each.reason) for column, each in zip(found.columns, found.decisions, strict=True)]  # type: ignore[union-attr]
+
+    (comma, thousands) = decide(commas, points)
+    assert comma == (",", "written as text, decimal comma")
+    assert thousands == (",", "written as text, points separate thousands")
+    assert decide(points) == [(".", "written as text")]
+    # Thousands do not begin with zero, and have groups of three digits.
+    for other in ("0.125", "12.5", "1.6605"):
+        assert decide([*commas, "1,5"], [*points, other])[1] == (".", "written as text")
+
+
 def test_words_among_numbers_are_gaps_where_the_user_says_so() -> None:
     values = [*map(str, range(0, 2 * N, 2)), "unknown", "?"]
     assert not decided(values)[1]

@@ -449,7 +449,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     with Stage(f"reading {source.path.name}"):
         part = source.read()
     check_several(settings, len(part))
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
         choices = replace(choices, kinds=kinds)
@@ -464,7 +464,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     return RunData(settings, encoding, n_dropped, part=part, numbers=numbers, notes=source.notes(), vectors=made)
 
 
-def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
+def _choices_of(settings: Settings, source: Source) -> tuple[Choices, MadeVectors | None]:
     """The choices about columns in the settings, and how the data were made if they are vectors."""
     from pollux.app.embed import how_vectors_were_made
 
@@ -472,7 +472,8 @@ def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
     # Known clusters are not used as a feature.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
-    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", [])), made
+    beside = [] if made is None else made.get("beside", [])
+    return Choices(*columns, settings.missing, settings.scaling, beside, source.has_decimal_comma), made
 
 
 def check_several(settings: Settings, n: int) -> None:
@@ -486,7 +487,7 @@ def check_several(settings: Settings, n: int) -> None:
 def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     blocks = source.blocks()
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
         choices = choices.among(blocks.names)

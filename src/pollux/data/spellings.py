@@ -87,7 +87,7 @@ def _number_pattern(decimal: str) -> str:
     between = r"[,'’ \x{a0}\x{2009}\x{202f}]" if decimal == "." else r"[.'’ \x{a0}\x{2009}\x{202f}]"
     return (
         rf"^\s*(?P<open>\()?(?P<sign>[-+−–]?)\s*(?P<before>{_CURRENCY})?\s*(?P<inner>[-−–]?)"
-        rf"(?P<whole>\d{{1,3}}(?:{between}\d{{3}})+|\d*)(?P<fraction>{re.escape(decimal)}\d+|)"
+        rf"(?P<whole>[1-9]\d{{0,2}}(?:{between}\d{{3}})+|\d*)(?P<fraction>{re.escape(decimal)}\d+|)"
         rf"(?P<exponent>(?:[eE][-+]?\d+)?)(?P<after>\s*(?:%|‰|{_CURRENCY})|\s+\pL[\pL/²³]*|)(?:\))?\s*$"
     )
 

@@ -154,7 +154,8 @@ class Choices:
     ``columns`` are all that may be used; those of ``use`` are used in any case, those of ``drop`` are not.
     ``label`` holds classes for scores, ``known`` holds known clusters; neither is a feature.
     ``kinds`` declares columns as "text", "number" or "date", which are then used; or as "id".
-    ``beside`` are columns next to vectors: they are used if the user names them.
+    ``beside`` are columns next to vectors: they are used if the user names them. ``has_decimal_comma`` says that
+    the file has decimal commas, whatever its surveyed columns show.
     """
 
     columns: Sequence[str] = ()
@@ -166,6 +167,7 @@ class Choices:
     missing: str = "error"
     scaling: str = "standard"
     beside: Sequence[str] = ()
+    has_decimal_comma: bool = False
 
     @property
     def identifiers(self) -> list[str]:
@@ -335,7 +337,11 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     kinds = {name: kind for name, kind in choices.kinds.items() if name in read}
     use = [name for name in choices.use if name in read]
     kinds |= dict.fromkeys(encoding.identifiers, "id")
-    return replace(choices, columns=columns, drop=others, use=use, kinds=kinds)
+    commas = choices.has_decimal_comma or (
+        isinstance(encoding, TableEncoding)
+        and any(isinstance(each, Number) and each.decimal == "," for each in encoding.columns)
+    )
+    return replace(choices, columns=columns, drop=others, use=use, kinds=kinds, has_decimal_comma=commas)
 
 
 class InfiniteColumnError(InputError):
@@ -535,9 +541,10 @@ class TableSurvey(Survey):
         matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
         vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
         beside = {*self.choices.beside, *self._beside_vectors()}
+        commas = self.choices.has_decimal_comma or any(each.shows_decimal_comma for each in self._columns.values())
         for name, column in self._columns.items():
             try:
-                plan = column.plan(scaling)
+                plan = column.plan(scaling, commas)
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
                 if name in beside and not column.wanted:
@@ -754,6 +761,11 @@ class Spelling:
     strange: int = 0
     units: frozenset[str] = frozenset()
 
+    @property
+    def reach(self) -> float:
+        """The largest number, without its sign."""
+        return max(abs(float(self.moments.low[0])), abs(float(self.moments.high[0])))
+
     def merged(self, other: Spelling) -> Spelling:
         moments = self.moments.merged(other.moments)
         return Spelling(moments, self.strange + other.strange, self.units | other.units)
@@ -887,8 +899,11 @@ class Column:
             both_parse = [name for name in self.spellings if name in other.spellings]
             self.spellings = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
 
-    def plan(self, scaling: str) -> Plan:
-        """The encoding of the column; a LeaveOutError if it is not used."""
+    def plan(self, scaling: str, has_decimal_comma: bool = False) -> Plan:
+        """The encoding of the column; a LeaveOutError if it is not used.
+
+        With ``has_decimal_comma`` the points of 1.660 separate thousands, if all points of the column may.
+        """
         if self.kind == "nothing" or self.missing == self.rows:
             raise LeaveOutError("it has no values", "empty")
         if not self.wanted and self.missing > _MOST_GAPS * self.rows:
@@ -896,7 +911,7 @@ class Column:
         times = self._times()
         if times is not None:
             return _plan_date(self.name, *times, coerce=self.wanted == "date", scaling=scaling)
-        decimal = self._decimal()
+        decimal = self._decimal(has_decimal_comma)
         if self.kind in ("integer", "number") and self.wanted != "text":
             self.check_measurement()
             is_place = _NAMES_PLACES.search(self.name) is not None and not self.wanted
@@ -971,9 +986,18 @@ class Column:
         best = min(spellings.items(), key=lambda item: item[1].strange, default=None)
         return None if best is None or best[1].strange == self.rows - self.missing else best
 
-    def _decimal(self) -> tuple[str, Spelling] | None:
-        """The decimal separator and the numbers, if the text is numbers."""
-        best = self._choose({name: each for name, each in (self.spellings or {}).items() if name in DECIMALS})
+    @property
+    def shows_decimal_comma(self) -> bool:
+        """Whether the text is numbers that can only be read with a decimal comma."""
+        best = self._decimal()
+        return best is not None and best[0] == ","
+
+    def _decimal(self, has_decimal_comma: bool = False) -> tuple[str, Spelling] | None:
+        """The decimal separator and the numbers, if the text is numbers; with either separator, as other columns."""
+        found = {name: each for name, each in (self.spellings or {}).items() if name in DECIMALS}
+        best = self._choose(found)
+        if best is not None and has_decimal_comma and "," in found and found[","].strange == best[1].strange:
+            best = ",", found[","]
         if best is None or self.kind != "text" or self.wanted == "text":
             return None
         # Digits stored as text, with few values, are names; and so are those with leading zeros.
@@ -1023,7 +1047,11 @@ class Column:
             coerce, strange = self.wanted == "number", spelling.strange
             unit = min(comparable_units(spelling.units), default="")
             note = "written as text" + (f', with "{unit}"' if unit else "")
-            note += ", decimal comma" if decimal == "," else ""
+            point = (self.spellings or {}).get(".")
+            if decimal == "," and (point is None or point.strange or point.reach > spelling.reach):
+                note += ", decimal comma"
+            elif decimal == "," and point is not None and point.reach < spelling.reach:
+                note += ", points separate thousands"
             note += f"; {strange:,} values are not numbers" if strange else ""
         column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce)
         return Plan(column, note, moments, strange)
