@@ -270,9 +270,9 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
 
     With a ``scale`` the shares are subtracted and the difference is divided by it, so that the column counts as much as
     one of numbers. A ``single`` column of two values is one feature, that of the second value; with ``other`` the last
-    feature is for all values that are not listed, with the last share. Without it an unseen value is encoded as
-    zeros. ``boolean`` and ``number`` say that the column holds true and false, or numbers that are names; 3 and
-    3.0 are then equal.
+    feature is for all values that are not listed, with the last share. Without it an unseen value is encoded as zeros.
+    Blanks around a value do not matter. ``boolean`` and ``number`` say that the column holds true and false, or numbers
+    that are names; 3 and 3.0 are then equal.
     """
 
     name: str
@@ -348,6 +348,11 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
                 raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
         found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
+        if not self.number and found.null_count > text.null_count:
+            # Older files have values with blanks around them, which may be those of different categories.
+            trimmed = pa.array([value.strip() for value in self.values], pa.string())
+            alike = pa.compute.index_in(pa.compute.utf8_trim_whitespace(text), value_set=trimmed)
+            found = pa.compute.coalesce(found, alike)
         return np.asarray(found.cast(pa.float64()), dtype=np.float64)
 
 

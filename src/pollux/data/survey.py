@@ -812,6 +812,8 @@ class Column:
             self.wanted = "text"
         values = plain(values)
         kind = kind_of(values.type)
+        if kind == "text":
+            values = pyarrow_library().compute.utf8_trim_whitespace(values)
         absent = is_missing(values)
         seen = Column(self.name, self.wanted, kind=kind, rows=len(values), missing=int(absent.sum()))
         if kind in ("integer", "number"):
