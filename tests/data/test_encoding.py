@@ -272,7 +272,8 @@ def test_identifiers_are_left_out() -> None:
     for name, values in {
         "a": [f"n{index}" for index in range(n)],
         "b": range(n),
-        "c": range(7, n + 7),
+        "row": range(7, n + 7),
+        "level_id": range(n),
         "customer_id": [index * 37 % 101 for index in range(n)],
         "key": [2 * index for index in range(n)],
         # The index of rows that were drawn or sorted, as pandas writes it.
@@ -292,6 +293,11 @@ def test_identifiers_are_left_out() -> None:
 def test_measurements_are_no_identifiers() -> None:
     n = 30
     for name, values in {
+        # In steps of one, but not from 0 or 1, or with the name of a measurement.
+        "height": range(58, n + 58),
+        "x": range(-20, n - 20),
+        "dose": range(n),
+        "size_mm": range(1, n + 1),
         "a": np.random.default_rng(0).normal(size=n),
         "b": [index * 37 % 101 for index in range(n)],
         "c": [index % 3 for index in range(n)],

@@ -139,7 +139,14 @@ _NAMES_PLACES = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_OF_VECTOR = re.compile(r"e\d+")
-# Consecutive numbers that count these are measurements, not identifiers.
+# Consecutive numbers in columns with such names, or that count these, are measurements, not identifiers.
+_MEASURES = re.compile(
+    r"(^|[\W_\d])(dos(e|es|age)|temp|temperatures?|heights?|weights?|lengths?|widths?|depths?|thickness|altitude|elevation"
+    r"|speed|velocity|dist|distances?|prices?|costs?|incomes?|amounts?|levels?|loads?|rates?|ratio|percent|pct|shares?"
+    r"|scores?|pressure|volume|area|size|mass|angles?|degrees?|conc|concentrations?|freq|frequency|voltage|current|power"
+    r"|energy|force|position|latitude|longitude|lat|lon|lng|counts?|totals?|mm|cm|km|mg|kg|ml|hz|deg)([\W_\d]|$)",
+    re.IGNORECASE,
+)
 _COUNTS_TIME = re.compile(
     r"year|month|week|day|hour|minute|second|date|time|quarter|season|decade|period|epoch|age\b|jahr|monat|woche|tag\b|"
     r"stunde|ann[eé]e|mois|(^|[\W_])(yr|t)([\W_]|$)",
@@ -727,6 +734,11 @@ class Steps:
     ones: int = 0
     parts: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
+    @property
+    def start(self) -> int:
+        """The number of the first row."""
+        return self.parts[min(self.parts)][1]
+
     @classmethod
     def of(cls, numbers: NDArray[Any], first: int) -> Steps:
         steps = np.diff(numbers)
@@ -1023,7 +1035,9 @@ class Column:
         counts_time = _COUNTS_TIME.search(self.name) is not None
         steps = self.steps
         if steps is not None and steps.all and steps.ones == steps.all and not counts_time:
-            raise LeaveOutError("an identifier: it counts the rows", "id")
+            is_measured = steps.start not in (0, 1) or _MEASURES.search(self.name) is not None
+            if names_rows(self.name) or not is_measured:
+                raise LeaveOutError("an identifier: it counts the rows", "id")
         if says_so and steps is not None and steps.ones > 0.9 * steps.all and not counts_time:
             raise LeaveOutError("an identifier: it counts rows, beginning anew now and then", "id")
         if says_so and self.different.all():
