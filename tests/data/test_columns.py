@@ -302,6 +302,13 @@ def test_what_is_measured_of_places_is_a_number(name: str, values: list[float]) 
     assert decided(values, name)[:2] == ("number", True)
 
 
+def test_codes_that_differ_in_all_rows_tell_them_apart() -> None:
+    """Also if few of them begin with a zero."""
+    codes = [f"{1_001 + 999 * index:05}" for index in range(N)]
+    assert sum(code.startswith("0") for code in codes) < N / 2
+    assert decided(codes, "fips") == ("id", False, "an identifier: each row has its own value")
+
+
 def test_texts_that_differ_in_nearly_all_rows_tell_them_apart() -> None:
     """One name that occurs twice, or is not known, does not make the others less telling."""
     names = [f"n{index}" for index in range(N - 1)]

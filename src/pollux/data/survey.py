@@ -801,9 +801,10 @@ class Column:
     different: Different = field(init=False)
     # None if values are missing, or are not integers.
     steps: Steps | None = field(default_factory=Steps)
-    # Of the first thousand rows: their number, and how many of them are numbers.
+    # Of the first thousand rows: their number, how many of them are numbers, and whether some are codes such as 007.
     looked_at: int = 0
     look_like_numbers: int = 0
+    has_codes: bool = False
     # Ways to parse it that have not failed, by name. None until a value is seen.
     spellings: dict[str, Spelling] | None = None
 
@@ -847,6 +848,7 @@ class Column:
             self.different.add(values.drop_null())
             some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).drop_null().to_pylist()
             seen.looked_at, seen.look_like_numbers = len(some), sum(map(is_number, some))
+            seen.has_codes = any(map(CODE.fullmatch, some))
         elif self.missing or seen.missing:
             seen.steps, seen.different = None, Different(so_far=False)
         else:
@@ -907,6 +909,7 @@ class Column:
             self.steps.merge(other.steps)
         self.looked_at += other.looked_at
         self.look_like_numbers += other.look_like_numbers
+        self.has_codes = self.has_codes or other.has_codes
         if self.spellings is None or other.spellings is None:
             self.spellings = other.spellings if self.spellings is None else self.spellings
         else:
@@ -1050,7 +1053,8 @@ class Column:
         """Whether nearly each row has a different text; numbers only count if the column has a name of identifiers."""
         if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS:
             return False
-        is_name = 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
+        # If one value is a code, all are.
+        is_name = self.has_codes or 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
         return is_name and self.different.nearly_all()
 
     def _plan_number(
