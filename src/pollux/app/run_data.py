@@ -26,7 +26,7 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
-from pollux.data.sources import InMemory, Part, Reading, Source, open_data
+from pollux.data.sources import FORMATS, InMemory, Part, Reading, Source, open_data, suffix_of
 from pollux.data.streams import encode_stream
 from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, counted, option
@@ -403,16 +403,29 @@ def open_run_data(
 ) -> RunData:
     """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
     source = open_source(settings)
-    if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
-        # Before any row is read, because surveying a large file takes long.
-        check_streamable(settings)
-        data = _stream(settings, source, ranks)
-    else:
-        data = _read(settings, source)
+    with _naming_sheets(source):
+        if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
+            # Before any row is read, because surveying a large file takes long.
+            check_streamable(settings)
+            data = _stream(settings, source, ranks)
+        else:
+            data = _read(settings, source)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
     return replace(data, encoding=_with_texts(data.vectors, data.encoding))
+
+
+@contextmanager
+def _naming_sheets(source: Source) -> Iterator[None]:
+    """Add to errors which sheet of a workbook was read, if there are others: it may be the wrong one."""
+    try:
+        yield
+    except InputError as error:
+        notes = source.notes() if suffix_of(source.path)[0] in FORMATS["Excel"] else []
+        if not notes:
+            raise
+        raise InputError(f"{str(error).removesuffix('.')}. Note that {'; '.join(notes)}.") from error
 
 
 def _with_texts(made: MadeVectors | None, encoding: Encoding) -> Encoding:
