@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from data_files import plan_table
 from pollux.data.encoding import Category, Date, Number, TableEncoding
 from pollux.data.spellings import DATES, read_times, written_numbers
-from pollux.data.survey import Choices
+from pollux.data.survey import Choices, TableSurvey
 from pollux.errors import InputError, command_line
 
 N = 40
@@ -95,6 +95,30 @@ def test_points_separate_thousands_beside_decimal_commas() -> None:
     # Thousands do not begin with zero, and have groups of three digits.
     for other in ("0.125", "12.5", "1.6605"):
         assert decide([*commas, "1,5"], [*points, other])[1] == (".", "written as text")
+
+
+@pytest.mark.parametrize("cut", [0, 1, N // 2])
+def test_a_rare_word_among_numbers_counts_as_missing(cut: int) -> None:
+    """Wherever it stands, also in new rows; other words do not."""
+    values = [f"{index * index}" for index in range(5 * N)]
+    values[cut] = values[-1] = " nil"
+    assert decided(values) == ("number", True, "written as text; 'nil' counts as missing; 2 gaps filled")
+    encoding = plan(values)
+    new = pa.table({"size": np.arange(3.0), "x": ["nil ", "4", None]})
+    encoded = encoding.encode(new)[:, 1]
+    assert encoded[0] == encoded[2] == 0 != encoded[1]
+    assert TableEncoding.from_json(encoding.as_json()) == encoding
+    with pytest.raises(InputError, match="'none' is not one"):
+        encoding.encode(new.set_column(1, "x", pa.array(["nil", "none", "4"])))
+    # Two words, a word with digits, a frequent one, and numbers that are names.
+    for strange in (["?"], ["12a"], ["nil"] * N):
+        assert not decided([*values, *strange])[1]
+    assert not decided(values, "case_id")[1]
+    assert not decided(values, missing="error")[1]
+    parts = TableSurvey(["x"], Choices(missing="mean"))
+    for start in range(0, len(values), 7):
+        parts.add(pa.table({"x": values[start : start + 7]}))
+    assert parts.plan().decisions[0] == encoding.decisions[1]
 
 
 def test_words_among_numbers_are_gaps_where_the_user_says_so() -> None:

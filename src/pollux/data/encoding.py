@@ -204,7 +204,8 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     """A column x of numbers, encoded as (x − mean) / scale; a missing value is replaced by ``fill``, or else the mean.
 
     ``decimal`` is the decimal separator if the column is text; ``unit`` is the unit written beside the numbers. Another
-    unit is an error, and so is text that is not a number; with ``coerce`` it counts as missing.
+    unit is an error, and so is text that is not a number; with ``coerce`` it counts as missing. The word ``marker``
+    always does.
     """
 
     name: str
@@ -214,6 +215,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     decimal: Literal["", ".", ","] = ""
     unit: str = ""
     coerce: bool = False
+    marker: str = ""
 
     @property
     def filled(self) -> float:
@@ -236,6 +238,9 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
                 "them, or leave those rows out."
             )
         strange = np.isnan(numbers) & ~is_missing(values)
+        if strange.any() and self.marker:
+            trimmed = pyarrow_library().compute.utf8_trim_whitespace(as_text(values))
+            strange &= ~np.asarray(pyarrow_library().compute.equal(trimmed, self.marker).fill_null(False))
         if strange.any() and not self.coerce:
             first = values[int(strange.argmax())].as_py()
             raise InputError(
@@ -262,7 +267,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         return self.read(values)[:, None]
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:
-        return np.isnan(self.read(values)) if self.coerce else is_missing(values)
+        return np.isnan(self.read(values)) if self.coerce or self.marker else is_missing(values)
 
 
 class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):

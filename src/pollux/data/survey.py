@@ -62,8 +62,8 @@ from pollux.data.spellings import (
     YEAR,
     comparable_units,
     has_codes,
-    lack_digits,
     read_times,
+    without_digits,
     written_numbers,
 )
 from pollux.errors import InputError, NoColumnError, advised, option
@@ -86,6 +86,8 @@ _ROWS_LOOKED_AT = 1_000
 _MOST_GAPS, _FREQUENT = 0.5, 0.01
 # Minimum average number of rows per value, for text with many values to be categorical.
 _ROWS_OF_A_VALUE = 5
+# If at most this share of a column of numbers is one word, it stands for missing values.
+_MOST_MARKED = 0.05
 # If at least this share of the rows has a different text, it identifies them.
 _NEARLY_ALL = 0.9
 # Variance of a cycle, at most one, below which times do not vary along it; and the shortest span of a season.
@@ -551,7 +553,7 @@ class TableSurvey(Survey):
         commas = self.choices.has_decimal_comma or any(each.shows_decimal_comma for each in self._columns.values())
         for name, column in self._columns.items():
             try:
-                plan = column.plan(scaling, commas)
+                plan = column.plan(scaling, commas, missing == "mean")
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
                 if name in beside and not column.wanted:
@@ -766,12 +768,19 @@ class Spelling:
     """One way to parse text, or integers, as numbers or times: its result, and how many values it cannot parse.
 
     ``moments`` are those of numbers (1,), or of facets of times, whether they are on 1 January, their days, and the
-    times themselves (10,).
+    times themselves (10,). ``words`` are some of the texts that are not numbers: all, if there is only one.
     """
 
     moments: Moments
     strange: int = 0
     units: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether values cannot be parsed, unless these are a single word that may stand for missing values."""
+        is_marker = len(self.words) == 1 and not re.search(r"\d", min(self.words))
+        return self.strange > 0 and not is_marker
 
     @property
     def reach(self) -> float:
@@ -780,7 +789,8 @@ class Spelling:
 
     def merged(self, other: Spelling) -> Spelling:
         moments = self.moments.merged(other.moments)
-        return Spelling(moments, self.strange + other.strange, self.units | other.units)
+        words = frozenset(sorted(self.words | other.words)[:2])
+        return Spelling(moments, self.strange + other.strange, self.units | other.units, words)
 
 
 _FACET_OF_FEATURE = tuple(facet for facet, features in FACETS.items() for _ in features)
@@ -876,16 +886,17 @@ class Column:
             possible = list(_NUMBERS_OF_DATES[1:])
         possible = [name for name in possible if self.spellings is None or name in self.spellings]
         is_strict = self.wanted not in ("number", "date")
-        if kind == "text" and is_strict and possible and lack_digits(values.slice(0, _FIRST_VALUES)):
-            return {}
+        if kind == "text" and is_strict and possible and (words := without_digits(values.slice(0, _FIRST_VALUES))):
+            # No times, but perhaps numbers and a word.
+            possible = [name for name in possible if name in DECIMALS and len(words) == 1]
         found: dict[str, Spelling] = {}
         for name in possible:
             spell = _spell_numbers if name in DECIMALS else _spell_times
             # Most ways to parse a column already fail on its first values.
-            if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).strange:
+            if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).has_failed:
                 continue
             spelling = spell(values, name, self.name)
-            if not (is_strict and spelling.strange):
+            if not (is_strict and spelling.has_failed):
                 found[name] = spelling
         return found
 
@@ -914,12 +925,15 @@ class Column:
             self.spellings = other.spellings if self.spellings is None else self.spellings
         else:
             both_parse = [name for name in self.spellings if name in other.spellings]
-            self.spellings = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
+            merged = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
+            is_strict = self.wanted not in ("number", "date")
+            self.spellings = {name: each for name, each in merged.items() if not (is_strict and each.has_failed)}
 
-    def plan(self, scaling: str, has_decimal_comma: bool = False) -> Plan:
+    def plan(self, scaling: str, has_decimal_comma: bool = False, may_fill: bool = False) -> Plan:
         """The encoding of the column; a LeaveOutError if it is not used.
 
-        With ``has_decimal_comma`` the points of 1.660 separate thousands, if all points of the column may.
+        With ``has_decimal_comma`` the points of 1.660 separate thousands, if all points of the column may. With
+        ``may_fill`` a rare word among numbers counts as missing.
         """
         if self.kind == "nothing" or self.missing == self.rows:
             raise LeaveOutError("it has no values", "empty")
@@ -928,7 +942,7 @@ class Column:
         times = self._times()
         if times is not None:
             return _plan_date(self.name, *times, coerce=self.wanted == "date", scaling=scaling)
-        decimal = self._decimal(has_decimal_comma)
+        decimal = self._decimal(has_decimal_comma, may_fill)
         if self.kind in ("integer", "number") and self.wanted != "text":
             self.check_measurement()
             is_place = _NAMES_PLACES.search(self.name) is not None and not self.wanted
@@ -1009,7 +1023,7 @@ class Column:
         best = self._decimal()
         return best is not None and best[0] == ","
 
-    def _decimal(self, has_decimal_comma: bool = False) -> tuple[str, Spelling] | None:
+    def _decimal(self, has_decimal_comma: bool = False, may_fill: bool = False) -> tuple[str, Spelling] | None:
         """The decimal separator and the numbers, if the text is numbers; with either separator, as other columns."""
         found = {name: each for name, each in (self.spellings or {}).items() if name in DECIMALS}
         best = self._choose(found)
@@ -1017,9 +1031,15 @@ class Column:
             best = ",", found[","]
         if best is None or self.kind != "text" or self.wanted == "text":
             return None
+        if self.wanted != "number" and best[1].strange:
+            # A word for missing values; but numbers that are names may have such a word among them.
+            most = _MOST_MARKED * (self.rows - self.missing)
+            if not may_fill or best[1].strange > most or self.is_named or names_rows(self.name):
+                return None
         # Digits stored as text, with few values, are names; and so are those with leading zeros.
-        is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
-        if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
+        others = [value for value in self.counts.of if value not in best[1].words]
+        is_plain = not self.counts.many and all(value.strip().isdigit() for value in others)
+        if self.wanted != "number" and is_plain and len(others) <= MOST_VALUES:
             return None
         return best if self.wanted == "number" or len(comparable_units(best[1].units)) <= 1 else None
 
@@ -1062,7 +1082,7 @@ class Column:
     ) -> Plan:
         assert moments is not None
         _check_number(self.name, moments, scaling)
-        coerce, strange, unit, note = False, 0, "", ""
+        coerce, strange, unit, note, marker = False, 0, "", "", ""
         if spelling is not None:
             coerce, strange = self.wanted == "number", spelling.strange
             unit = min(comparable_units(spelling.units), default="")
@@ -1072,8 +1092,12 @@ class Column:
                 note += ", decimal comma"
             elif decimal == "," and point is not None and point.reach < spelling.reach:
                 note += ", points separate thousands"
-            note += f"; {strange:,} values are not numbers" if strange else ""
-        column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce)
+            if strange and not coerce:
+                marker = min(spelling.words)
+                note += f"; {marker!r} counts as missing"
+            elif strange:
+                note += f"; {strange:,} values are not numbers"
+        column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce, marker)
         return Plan(column, note, moments, strange)
 
     def _plan_category(self, scaling: str) -> Plan:
@@ -1131,11 +1155,14 @@ class Column:
 
 
 def _spell_numbers(values: Any, decimal: str, name: str) -> Spelling:
-    absent = is_missing(values)
-    numbers, units = written_numbers(as_text(values), decimal)
+    absent, text = is_missing(values), as_text(values)
+    numbers, units = written_numbers(text, decimal)
+    mask = np.isnan(numbers) & ~absent
     # If one is a code such as 007, all are.
-    strange = int((np.isnan(numbers) & ~absent).sum()) or int(has_codes(values))
-    return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units))
+    is_coded = has_codes(values)
+    words = frozenset(pyarrow_library().compute.unique(text.filter(mask)).slice(0, 2).to_pylist()) if mask.any() else ()
+    strange = int(mask.sum()) or int(is_coded)
+    return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units), frozenset([*words, *["0"] * is_coded]))
 
 
 def _timestamps(low: float, high: float) -> list[str]:
