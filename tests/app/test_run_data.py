@@ -118,6 +118,22 @@ def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
     assert open_data("c.csv").read().rows.column("v").to_pylist()[3] == 2.25
 
 
+@pytest.mark.parametrize("about", [["title"], ["title", "author", "year"]])
+def test_errors_of_the_wrong_sheet_name_the_others(about: list[str]) -> None:
+    pytest.importorskip("python_calamine")
+    pytest.importorskip("xlsxwriter")
+    with pd.ExcelWriter("two.xlsx", engine="xlsxwriter") as writer:
+        pd.DataFrame({"about": about}).to_excel(writer, sheet_name="About", index=False)
+        frame().to_excel(writer, sheet_name="Data", index=False)
+    answer = pollux("fit", "two.xlsx", *FAST)
+    assert answer.code == 2
+    assert (
+        "Note that two.xlsx is read from its sheet 'About'; there are also 'Data' (to read another: --array Data)."
+        in answer.err
+    )
+    assert pollux("fit", "two.xlsx", *FAST, "--array", "Data").code == 0
+
+
 def test_arrays_may_bring_the_names_of_their_columns() -> None:
     random = np.random.default_rng(0)
     np.savez("named.npz", X=random.normal(size=(20, 2)), feature_names=np.array(["width", "height"]))

@@ -26,7 +26,7 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
-from pollux.data.sources import InMemory, Part, Reading, Source, open_data
+from pollux.data.sources import FORMATS, InMemory, Part, Reading, Source, open_data, suffix_of
 from pollux.data.streams import encode_stream
 from pollux.data.survey import Choices, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, counted, option
@@ -440,16 +440,29 @@ def open_run_data(
 ) -> RunData:
     """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
     source = open_source(settings)
-    if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
-        # Before any row is read, because surveying a large file takes long.
-        check_streamable(settings)
-        data = _stream(settings, source, ranks)
-    else:
-        data = _read(settings, source)
+    with _naming_sheets(source):
+        if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
+            # Before any row is read, because surveying a large file takes long.
+            check_streamable(settings)
+            data = _stream(settings, source, ranks)
+        else:
+            data = _read(settings, source)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
     return replace(data, encoding=_with_texts(data.vectors, data.encoding))
+
+
+@contextmanager
+def _naming_sheets(source: Source) -> Iterator[None]:
+    """Add to errors which sheet of a workbook was read, if there are others: it may be the wrong one."""
+    try:
+        yield
+    except InputError as error:
+        notes = source.notes() if suffix_of(source.path)[0] in FORMATS["Excel"] else []
+        if not notes:
+            raise
+        raise InputError(f"{str(error).removesuffix('.')}. Note that {'; '.join(notes)}.") from error
 
 
 def _with_texts(made: MadeVectors | None, encoding: Encoding) -> Encoding:
@@ -486,7 +499,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     with Stage(f"reading {source.path.name}"):
         part = source.read()
     check_several(settings, len(part))
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
         choices = replace(choices, kinds=kinds)
@@ -501,7 +514,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     return RunData(settings, encoding, n_dropped, part=part, numbers=numbers, notes=source.notes(), vectors=made)
 
 
-def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
+def _choices_of(settings: Settings, source: Source) -> tuple[Choices, MadeVectors | None]:
     """The choices about columns in the settings, and how the data were made if they are vectors."""
     from pollux.app.embed import how_vectors_were_made
 
@@ -509,7 +522,8 @@ def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
     # Known clusters are not used as a feature.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
-    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", [])), made
+    beside = [] if made is None else made.get("beside", [])
+    return Choices(*columns, settings.missing, settings.scaling, beside, source.has_decimal_comma), made
 
 
 def check_several(settings: Settings, n: int) -> None:
@@ -523,7 +537,7 @@ def check_several(settings: Settings, n: int) -> None:
 def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     blocks = source.blocks()
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
         choices = choices.among(blocks.names)
