@@ -22,13 +22,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from pollux.data.encoding import Decisions, Encoding, UnseenWarning, say_empty
+from pollux.data.encoding import FEWEST_ROWS_OF_GAPS, Decisions, Encoding, UnseenWarning, say_empty, say_empty_columns
 from pollux.data.rows import Several
 from pollux.data.samples import (
     ArraySamples,
     Samples,
     StreamSamples,
     as_several,
+    check_single,
     draw_samples,
     draw_training_samples,
     load_several,
@@ -816,6 +817,8 @@ class GeminiClustering(
     def _validate(self, X: Any) -> Any:
         """Validate samples such as those of the fit; returns an array or a CSR matrix."""
         fitted = self.fitted_
+        if not any(isinstance(size, tuple) for size in fitted.shape):
+            check_single(X)
         several = as_several(X)
         if several is None:
             shape = tuple(getattr(X, "shape", ()))
@@ -848,6 +851,17 @@ class GeminiClustering(
             empty = int(np.isnan(flat[np.isnan(flat[:, 0])]).all(1).sum())
             if empty:
                 warn(f"{say_empty(empty)}.", UnseenWarning)
+            # Likewise for columns.
+            lacking = np.flatnonzero(np.isnan(flat[0]))
+            columns = (
+                lacking[np.isnan(flat[:, lacking]).all(0)].tolist()
+                if X.ndim == 2 and len(X) >= FEWEST_ROWS_OF_GAPS
+                else []
+            )
+            if columns:
+                names = self.fitted_.feature_names or range(flat.shape[1])
+                message = say_empty_columns([str(names[column]) for column in columns])
+                warn(f"{message[0].upper()}{message[1:]}.", UnseenWarning)
         return probabilities
 
     @property

@@ -392,3 +392,124 @@ def test_rows_without_any_value_are_told(tmp_path: Path) -> None:
     numbers = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(random.normal(size=(20, 3)))
     with pytest.warns(UnseenWarning, match="1 row has no value"):
         numbers.predict(np.array([[np.nan] * 3, [np.nan, 1.0, 2.0]]))
+
+
+def orders(n: int = 40) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    day = pd.Timestamp("1887-05-12") + pd.to_timedelta(np.arange(n) * 9, unit="D")
+    paid = np.where(random.random(n) < 0.5, "true", "false")
+    price = (random.normal(size=n) * 50 + 1500 + 900 * (np.arange(n) % 2)).round(2)
+    return pd.DataFrame({"price": price, "day": day.strftime("%Y-%m-%d"), "paid": paid})
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    orders().to_csv(folder / "orders.csv", index=False)
+    good("fit", folder / "orders.csv", "--use", "day", *FAST, "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("price", "delimiter"), [("{:,.2f}", ","), ("${:,.2f}", ","), ("{:.2f} pcs", ","), ("european", ";")]
+)
+@pytest.mark.parametrize("ending", [".csv", ".json"])
+def test_numbers_are_read_in_the_notations_of_fit(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, price: str, delimiter: str, ending: str
+) -> None:
+    data = orders()
+    swapped = data["price"].map("{:,.2f}".format).str.translate(str.maketrans(",.", ".,"))
+    data["price"] = swapped if price == "european" else data["price"].map(price.format)
+    # The first parts do not show which separator is meant.
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 3)
+    if ending == ".csv":
+        data.to_csv("new.csv", index=False, sep=delimiter)
+    else:
+        data.to_json("new.json", orient="records")
+    good("predict", shop, f"new{ending}", "--out", "out.csv")
+    same_rows("out.csv", shop / "clusters.csv")
+    np.testing.assert_array_equal(
+        load(shop / "model.safetensors").predict(data), pd.read_csv(shop / "clusters.csv")["cluster"]
+    )
+
+
+def test_true_and_false_may_be_yes_and_no(shop: Path) -> None:
+    data = orders()
+    data["paid"] = np.where(data["paid"] == "true", "Yes", "no")
+    data.to_csv("new.csv", index=False)
+    good("predict", shop, "new.csv", "--out", "out.csv")
+    same_rows("out.csv", shop / "clusters.csv")
+    data.loc[3, "paid"] = "perhaps"
+    data.to_csv("new.csv", index=False)
+    refused("predict", shop, "new.csv", says="'paid' must hold true or false, or yes or no, and 'perhaps' is neither")
+
+
+def test_numbers_that_read_in_no_single_way_are_refused(shop: Path) -> None:
+    data = orders().astype({"price": object})
+    data.loc[:1, "price"] = ["1.234,50", "1,234.50"]
+    data.to_csv("new.csv", index=False)
+    said = refused("predict", shop, "new.csv", says="1.234,50")
+    assert "a number such as 1234.5" in said
+    data.loc[:1, "price"] = ["45 %", "46 %"]
+    data.to_csv("new.csv", index=False)
+    refused("predict", shop, "new.csv", says="'price'")
+    data["price"] = "45 %"
+    data.to_csv("new.csv", index=False)
+    refused("predict", shop, "new.csv", says="the unit '%', and none in training")
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%B %d, %Y", "%d %b %Y", "%Y%m%d"])
+@pytest.mark.parametrize("name", ["plain.csv", "table.parquet"])
+def test_dates_are_read_in_the_notations_of_fit(shop: Path, form: str, name: str) -> None:
+    data = orders()
+    data["day"] = pd.to_datetime(data["day"]).dt.strftime(form)
+    table_in(Path(), name, data)
+    good("predict", shop, name, "--out", "out.csv")
+    same_rows("out.csv", shop / "clusters.csv")
+    labels = load(shop / "model.safetensors").predict(data.assign(paid=data["paid"] == "true"))
+    np.testing.assert_array_equal(labels, pd.read_csv(shop / "clusters.csv")["cluster"])
+
+
+@pytest.mark.parametrize("day", ["05/12/1887", "17:30", "soon"])
+def test_dates_in_doubt_are_refused_with_the_notation_of_the_training(shop: Path, day: str) -> None:
+    orders().assign(day=day).to_csv("new.csv", index=False)
+    says = f"'day' must hold dates written as year-month-day, such as 1887-05-12, and {day!r} is not written so"
+    refused("predict", shop, "new.csv", says=says)
+
+
+def test_numbers_instead_of_dates_are_refused_with_a_remedy(shop: Path) -> None:
+    data = orders()
+    day = pd.to_datetime(data["day"])
+    # As df.to_json writes them, by default.
+    milliseconds = (day - pd.Timestamp(0)) // pd.Timedelta("1ms")
+    data.assign(day=milliseconds).to_json("new.json", orient="records")
+    refused("predict", shop, "new.json", says="date_format='iso'")
+    data.assign(day=day).to_json("new.json", orient="records", date_format="iso")
+    good("predict", shop, "new.json", "--out", "out.csv")
+    same_rows("out.csv", shop / "clusters.csv")
+
+
+def test_columns_without_any_value_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": random.normal(size=40), "b": random.choice(["x", "y"], 40), "c": random.normal(size=40)})
+    rows.to_csv("rows.csv", index=False)
+    good("fit", "rows.csv", *FAST, "--missing", "mean", "--out", "run")
+    says = "ll values of columns 'a', 'b' are missing; the means of the training stand for them"
+    empty = rows.assign(a=np.nan, b=None)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 7)
+    for name in ("new.csv", "new.parquet"):
+        empty.to_csv(name, index=False) if name.endswith("csv") else empty.to_parquet(name)
+        assert f"note: a{says}" in good("predict", "run", name, "--out", "out.csv").err
+    found = json.loads(good("predict", "run", "new.csv", "--out", "out.csv", "--json").out)
+    assert found["notes"] == [f"a{says}"]
+    rows.assign(a=[*[np.nan] * 39, 1.0]).to_csv("new.csv", index=False)
+    assert "missing" not in good("predict", "run", "new.csv", "--out", "out.csv").err
+    clustering = load("run/model.safetensors")
+    with pytest.warns(UnseenWarning, match=f"A{says}"):
+        clustering.predict(empty)
+    clustering.predict(empty[:1])
+    X = random.normal(size=(20, 3))
+    numbers = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(X)
+    X[:, 1] = np.nan
+    with pytest.warns(UnseenWarning, match="All values of column '1' are missing"):
+        numbers.predict(X)

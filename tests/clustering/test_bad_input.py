@@ -714,3 +714,22 @@ def test_adversarial_training_does_not_move_tokens() -> None:
 def test_texts_are_to_become_vectors_first(texts: Any) -> None:
     with pytest.raises(InputError, match=r"pollux\.embed\(X\) gives a vector for each text"):
         GeminiClustering(2).fit(texts)
+
+
+def test_dicts_of_columns_are_to_become_data_frames() -> None:
+    data = pd.DataFrame(X, columns=["a", "b", "c"])
+    says = r"X is a dict, which stands for several inputs of a network.*pd\.DataFrame\(X\)"
+    for table in (data, data.assign(kind=["x", "y"] * 10)):
+        clustering = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(table)
+        for new in (table.to_dict("list"), table.to_dict("records")[0]):
+            with pytest.raises(InputError, match=says):
+                clustering.predict(new)
+    with pytest.raises(InputError, match=r"and 'kind' is not one.*pd\.DataFrame\(X\)"):
+        GeminiClustering(2).fit(table.to_dict("list"))
+
+
+def test_a_table_without_rows_is_refused_plainly() -> None:
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=["x", "y"] * 10)
+    clustering = GeminiClustering(2, model="linear", preprocessing="auto", max_epochs=1).fit(table)
+    with pytest.raises(ValueError, match=r"X has no rows, and thus nothing to cluster\. Found 0 sample\(s\)"):
+        clustering.predict(table[:0])

@@ -252,3 +252,70 @@ def test_a_query_of_sqlite_does_nothing_but_read(query: str) -> None:
     counting = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 3) SELECT i FROM c"
     for reading, values in ((counting, [1, 2, 3]), ("SELECT max(size) AS i FROM large", [4])):
         assert open_data("shop.db", Reading(sql=reading)).read().rows.column("i").to_pylist() == values
+
+
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "records", "table"])
+@pytest.mark.parametrize("ids", [False, True])
+def test_json_of_pandas_is_read_in_any_orientation(tmp_path: Path, orient: Any, ids: bool) -> None:
+    data = pd.DataFrame(RECORDS)
+    if ids:
+        data = data.set_index("name")
+    if orient == "records":
+        data = data.reset_index(drop=True)
+    data.to_json(tmp_path / "data.json", orient=orient)
+    found = open_data(tmp_path / "data.json").read().rows.to_pandas()
+    if orient == "table":
+        found = found if ids else found.drop(columns="index")
+    elif ids and orient != "records":
+        assert next(iter(found)) == "id"
+        found = found.rename(columns={"id": "name"})
+    expected = (data.reset_index() if ids and orient != "records" else data).to_dict("records")
+    assert found.to_dict("records") == expected
+
+
+def test_json_of_objects_by_id_is_a_table(tmp_path: Path) -> None:
+    by_id = {f"k{index}": {"a": index, "b": 2 * index, "deep": {"c": "x"}} for index in range(9)}
+    del by_id["k3"]["b"]
+    path = write_bytes(tmp_path / "rows.json", json.dumps(by_id))
+    table = open_data(path).read().rows.to_pydict()
+    assert list(table) == ["id", "a", "b", "deep.c"]
+    assert table["id"] == list(by_id)
+    assert table["b"] == [0, 2, 4, None, *range(8, 18, 2)]
+    # Numbers alone: there are more rows than columns.
+    wide = {name: {f"k{index}": index for index in range(9)} for name in ("a", "b", "c")}
+    path = write_bytes(tmp_path / "columns.json", json.dumps(wide))
+    assert open_data(path).read().rows.column_names == ["id", "a", "b", "c"]
+    # A single record, as a service is sent it.
+    for name in ("one.json", "one.jsonl"):
+        path = write_bytes(tmp_path / name, json.dumps({"home": {"x": 1, "y": 2}, "away": {"x": 3, "y": 4}}))
+        assert open_data(path).read().rows.to_pylist() == [{"home.x": 1, "home.y": 2, "away.x": 3, "away.y": 4}]
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ([[1, 2], [3, 4]], "no rows, but a list of lists. A table is a list of objects"),
+        ("word", "no rows, but a text"),
+        ({str(index): {f"k{index}": 1} for index in range(60)}, "an object of 60 objects whose keys differ"),
+    ],
+)
+def test_json_that_is_no_table_says_what_it_holds(tmp_path: Path, found: Any, says: str) -> None:
+    path = write_bytes(tmp_path / "data.json", json.dumps(found))
+    with pytest.raises(InputError, match=says):
+        open_data(path).read()
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(RECORDS), json.dumps(RECORDS, indent=2), "\n".join(map(json.dumps, RECORDS))]
+)
+def test_json_in_a_file_called_csv_is_recognised(tmp_path: Path, text: str) -> None:
+    path = write_bytes(tmp_path / "data.csv", text)
+    with pytest.raises(InputError, match=r"data\.csv holds JSON.*rename it, to data\.json"):
+        open_data(path).read()
+
+
+@pytest.mark.parametrize("within", ["", "/work/"])
+def test_addresses_are_to_be_downloaded_first(within: str) -> None:
+    says = r"^https://example\.com/a\.csv is an address: download it first"
+    with pytest.raises(InputError, match=says):
+        open_data(f"{within}https://example.com/a.csv")

@@ -1,7 +1,9 @@
 """Files appear whole or not at all."""
 
+import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,17 @@ def test_contents_are_on_the_disk_before_the_name_and_the_name_when_the_block_ha
     with in_place(path) as temporary:
         temporary.write_text("new")
     assert flushed == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_cannot_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(number, os.strerror(number), "/somewhere/.table.csv.wu45ddg0.csv")
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    with pytest.raises(OSError, match=rf"table\.csv cannot be written: the folder {tmp_path} takes no") as found:
+        write_text(tmp_path / "table.csv", "text")
+    assert "wu45ddg0" not in str(found.value)
+    assert os.strerror(number) in str(found.value)

@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
     from pollux.app.embed import embed_alike
     from pollux.app.settings import Settings
     from pollux.data.arrow import no_column
-    from pollux.data.encoding import UnseenValues, say_empty
-    from pollux.data.survey import split_names
+    from pollux.data.encoding import FEWEST_ROWS_OF_GAPS, UnseenValues, say_empty, say_empty_columns
+    from pollux.data.survey import adapt_encoding, split_names
     from pollux.fitted import say_outside
     from pollux.trees.explanation import named_clusters
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     console, start, done, left_out = Console(options.quiet, options.json), perf_counter(), 0, 0
     outliers = 0
     unseen = UnseenValues()
-    outside, far, blank = 0, dict[str, None](), 0
+    outside, far, blank, empty = 0, dict[str, None](), 0, encoding.names
     stage = Stage("predicting", is_kept=True)
     with (
         tempfile.TemporaryDirectory(prefix="pollux-") as folder,
@@ -105,6 +105,8 @@ def run(options: argparse.Namespace) -> int:
     ):
         made = run_folder.read_summary(run).get("vectors")
         readable = source if made is None else embed_alike(source, made, encoding.names, wanted, Path(folder), run)
+        if set(encoding.names) <= set(readable.names()):
+            encoding = adapt_encoding(encoding, lambda own: (part.rows for part in readable.stream(own, ())))
         for whole in readable.stream(encoding, wanted):
             part, kept = run_data.drop_incomplete(whole, encoding)
             asked = split_names(options.id, part.names)
@@ -114,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
             run_data.check_nameable(part, asked)
             X = encoding.encode(part.rows, unseen)
             blank += encoding.count_empty(part.rows)
+            empty = encoding.find_empty(part.rows, empty) if len(part) else empty
             try:
                 probabilities = fitted.probabilities(X)
                 outlier = fitted.find_outliers(X, settings.outliers) if settings.outliers else None
@@ -134,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
             done += len(part)
             stage.update(done, detail=f"{done:,} rows, {done / max(perf_counter() - start, 1e-9):,.0f} a second")
     notes = source.notes()
+    notes += [say_empty_columns(empty)] if empty and done >= FEWEST_ROWS_OF_GAPS else []
     notes += [*say_outside(outside, list(far), done), *([say_empty(blank)] if blank else [])]
     if options.json:
         found = {

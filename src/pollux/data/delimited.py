@@ -38,6 +38,7 @@ _BLOCK_BYTES = 4_000_000
 _FIRST_BYTES, _MOST_BYTES = 65_536, 64_000_000
 _MOST_UNPACKED = 2_000_000_000
 _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
+_JSON = re.compile(r"\s*(\[\s*)?\{\s*(\"[^\"\n]*\"\s*:|\})")
 _DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
 _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
 # A comma that cannot separate thousands, between delimiters.
@@ -140,8 +141,8 @@ class CsvFile(TableFile):
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         def type_of(column: ColumnEncoding) -> Any:
             if isinstance(column, Category):
-                return pa.float64() if column.number else pa.bool_() if column.boolean else pa.string()
-            # Numbers and dates in other notations are parsed by the encoding.
+                return pa.float64() if column.number else pa.string()
+            # Numbers and dates in other notations, and true and false, are parsed by the encoding.
             is_number = isinstance(column, Number) and not column.decimal
             is_count = isinstance(column, Date) and column.form in (SECONDS, MILLISECONDS, YEARS)
             return pa.float64() if is_number or is_count else pa.string()
@@ -256,7 +257,8 @@ class CsvFile(TableFile):
             r"In (column .*?): (?:Row #(\d+): )?CSV conversion error to (\w+)[^:]*: invalid value (.*)", reason
         )
         if wrong:
-            kind = "a number" if wrong[3] in ("double", "float", "int64") else f"of the kind that was read ({wrong[3]})"
+            is_number, point = wrong[3] in ("double", "float", "int64"), self._dialect.decimal_point
+            kind = f"a number such as 1234{point}5" if is_number else f"of the kind that was read ({wrong[3]})"
             where = f" in line {wrong[2]}" if wrong[2] else ""
             reason = f"{wrong[1]} holds {wrong[4]}{where}, which is not {kind}. Correct it, or leave those rows out."
         if "straddl" in reason:
@@ -398,6 +400,8 @@ def look(
     size = _FIRST_BYTES
     while True:
         head, is_whole = _head(path, open_file, size, encoding)
+        if _JSON.match(head):
+            raise InputError(f"{path} holds JSON, by its first characters: rename it, to {path.stem}.json.")
         chosen = _delimiter(path, head, delimiter)
         lines = io.StringIO(head, newline="")
         rows = csv.reader(lines, delimiter=chosen)

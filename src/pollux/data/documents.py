@@ -7,7 +7,7 @@ import re
 import sqlite3
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,12 @@ _BYTES_OF_A_BYTE, _BYTES_OF_A_VALUE = 10, 100
 # Highest compression ratio of deflate; and bytes that are unpacked at a time.
 _MOST_PACKED, _PIECE = 1_032, 1_000_000
 _VALUES_AT_ONCE = 1_000_000
+_SHAPES = (
+    "A table is a list of objects, an object on each line, an object of lists of one length, or an object of objects "
+    "with the same keys."
+)
+# Fewer objects in an object, of fewer keys, may be those of a single record; so many that differ are not.
+_FEWEST_OBJECTS, _FEWEST_KEYS, _MOST_OBJECTS = 3, 10, 50
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ def _too_large(path: Path) -> InputError:
 
 
 def _read_json(path: Path) -> dict[str, list[Any]]:
-    """Columns of a list of objects, of objects that follow each other, or of one object of lists.
+    """Columns of a list of objects, of objects that follow each other, or of one object of lists or of alike objects.
 
     Objects within a record become columns of their own, such as medals.gold.
     """
@@ -136,6 +142,8 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
         text = content.decode("utf-8-sig")
         try:
             found = json.loads(text)
+            if suffix_of(path)[0] == ".json":
+                found = _split_rows(found) or _alike_rows(found) or found
         except json.JSONDecodeError:
             # Not splitlines, which also splits at characters that may occur within a text.
             found = [json.loads(line) for line in re.split(r"[\r\n]+", text) if line.strip()]
@@ -151,13 +159,81 @@ def _read_json(path: Path) -> dict[str, list[Any]]:
     lists = [values for values in found.values() if isinstance(values, list)] if isinstance(found, dict) else [found]
     records = lists[0] if len(lists) == 1 else [found]
     if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
-        raise InputError(f"{path} holds no rows: a list of objects is needed, or an object on each line.")
+        raise InputError(f"{path} holds no rows, but {_shape_of(found)}. {_SHAPES}")
+    if records == [found] and len(found) >= _MOST_OBJECTS and all(isinstance(value, dict) for value in found.values()):
+        raise InputError(f"{path} holds an object of {len(found):,} objects whose keys differ: no rows. {_SHAPES}")
     try:
         flat = [dict(_flatten(record)) for record in records]
     except RecursionError as error:
         raise InputError(f"{path} holds objects within objects without end: these are no columns.") from error
     names = dict.fromkeys(name for record in flat for name in record)
     return {name: [record.get(name) for record in flat] for name in names}
+
+
+def _split_rows(found: Any) -> list[dict[str, Any]] | None:
+    """Records of {"columns": […], "index": […], "data": [[…], …]}, as pandas writes with orient="split"."""
+    if not isinstance(found, dict) or not {"columns", "data"} <= set(found) <= {"columns", "index", "data"}:
+        return None
+    names, rows = found["columns"], found["data"]
+    index = found.get("index", range(len(rows)))
+    if not all(isinstance(part, list | range) for part in (names, rows, index)) or len(index) != len(rows):
+        return None
+    if not all(isinstance(row, list) and len(row) == len(names) for row in rows):
+        return None
+    unique = deduplicate_names(map(str, names))
+    return _with_ids([str(key) for key in index], [dict(zip(unique, row, strict=True)) for row in rows])
+
+
+def _alike_rows(found: Any) -> list[dict[str, Any]] | None:
+    """Records of an object of objects with mostly the same keys: of rows by their ids, or of columns by those of rows.
+
+    Numbers count rows, and do not name columns. Else values of a column are of one type, and there are more rows than
+    columns.
+    """
+    if not isinstance(found, dict) or not found or not all(isinstance(each, dict) for each in found.values()):
+        return None
+    keys = dict.fromkeys(key for each in found.values() for key in each)
+    if not keys or 2 * sum(map(len, found.values())) < len(keys) * len(found):
+        return None
+    has_numbers, within_are_numbers = (all(key.isdecimal() for key in some) for some in (found, keys))
+    if has_numbers != within_are_numbers:
+        is_by_row = has_numbers
+    elif len(found) < _FEWEST_OBJECTS and len(keys) < _FEWEST_KEYS:
+        # A single record, of objects.
+        return None
+    else:
+        mixed = sum(map(_is_mixed, (each.values() for each in found.values()))) / len(found)
+        mixed_within = sum(_is_mixed(each.get(key) for each in found.values()) for key in keys) / len(keys)
+        is_by_row = mixed > mixed_within if mixed != mixed_within else len(found) >= len(keys)
+    if is_by_row:
+        return _with_ids(list(found), list(found.values()))
+    return _with_ids(list(keys), [{name: each.get(key) for name, each in found.items()} for key in keys])
+
+
+def _is_mixed(values: Iterable[Any]) -> bool:
+    kinds = {float if type(value) in (int, bool) else type(value) for value in values if value is not None}
+    return len(kinds) > 1
+
+
+def _with_ids(ids: list[str], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records with their ids as a first column, unless these only count them."""
+    if ids == [str(index) for index in range(len(records))]:
+        return records
+    taken = {name for record in records for name in record}
+    name = "id"
+    while name in taken:
+        name += "_of_row"
+    return [{name: key, **record} for key, record in zip(ids, records, strict=True)]
+
+
+def _shape_of(found: Any) -> str:
+    """What JSON holds, in words."""
+    if isinstance(found, dict):
+        return f"an object with the keys {quoted(list(found), 5)}"
+    if not isinstance(found, list):
+        return f"a {'text' if isinstance(found, str) else 'single value'}"
+    kinds = {"lists" if isinstance(each, list) else "objects" if isinstance(each, dict) else "values" for each in found}
+    return f"a list of {' and '.join(sorted(kinds))}" if found else "an empty list"
 
 
 def _flatten(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,7 @@ from pollux.data.arrow import (
     quoted,
 )
 from pollux.data.moments import looks_embedded, parts_of
-from pollux.data.spellings import CYCLES, DAY, YEAR, comparable_units, read_times, written_numbers
+from pollux.data.spellings import CYCLES, DAY, EXAMPLES, TRUTHS, YEAR, comparable_units, read_times, written_numbers
 from pollux.errors import InputError, advised, did_you_mean, option, warn
 from pollux.io.parsing import Count, Finite, Positive, Share, Size, parse
 from pollux.names import MISSING_IN_FILES
@@ -39,6 +39,8 @@ from pollux.progress import track
 Matrix = NDArray[np.float32]
 MOST_VALUES = 20
 """Maximum number of different values of text, and of integers that are classes."""
+FEWEST_ROWS_OF_GAPS = 5
+"""Minimum number of rows for a column without values to be noted: of fewer, all may lack one by chance."""
 
 
 class UnseenValues(Counter[str]):
@@ -161,6 +163,10 @@ class Encoding(ABC):
         """Number of rows in which all values are missing."""
 
     @abstractmethod
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        """Those of the columns ``names`` in which all values are missing."""
+
+    @abstractmethod
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         """Columns (n, p) in the units of the rows, NaN for missing values, and their features; not for images."""
 
@@ -233,9 +239,10 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         numbers, units = written_numbers(as_text(values), self.decimal)
         if not self.coerce and len(comparable_units({self.unit, *units})) > 1:
             other = quoted(sorted(units - {self.unit}), 3)
+            own = repr(self.unit) if self.unit else "none"
             raise InputError(
-                f"Column {self.name!r} holds numbers with the unit {other}, and {self.unit!r} in training: convert "
-                "them, or leave those rows out."
+                f"Column {self.name!r} holds numbers with the unit {other}, and {own} in training: convert them, or "
+                "leave those rows out."
             )
         strange = np.isnan(numbers) & ~is_missing(values)
         if strange.any() and self.marker:
@@ -244,8 +251,8 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         if strange.any() and not self.coerce:
             first = values[int(strange.argmax())].as_py()
             raise InputError(
-                f"Column {self.name!r} must hold numbers, and {first!r} is not one. Correct it, or leave those rows "
-                f"out."
+                f"Column {self.name!r} must hold numbers, and {first!r} is not one, written as 1234{self.decimal}5. "
+                f"Correct it, or leave those rows out."
             )
         return numbers
 
@@ -347,10 +354,7 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
         """The index (n,) of each value among those of the column; NaN if it is not one of them."""
         pa = pyarrow_library()
         if self.boolean:
-            try:
-                values = values.cast(pa.bool_())
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
+            values = self._truths(values)
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
         found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
         if not self.number and found.null_count > text.null_count:
@@ -359,6 +363,26 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
             alike = pa.compute.index_in(pa.compute.utf8_trim_whitespace(text), value_set=trimmed)
             found = pa.compute.coalesce(found, alike)
         return np.asarray(found.cast(pa.float64()), dtype=np.float64)
+
+    def _truths(self, values: Any) -> Any:
+        """An Arrow column as true and false."""
+        pa = pyarrow_library()
+        values = plain(values)
+        if kind_of(values.type) != "text":
+            try:
+                return values.cast(pa.bool_())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InputError(f"Column {self.name!r} must hold true or false: {error}.") from error
+        words = pa.compute.utf8_lower(pa.compute.utf8_trim_whitespace(values))
+        found = pa.compute.index_in(words, value_set=pa.array(list(TRUTHS)))
+        strange = np.asarray(found.is_null()) & ~is_missing(values)
+        if strange.any():
+            first = values[int(strange.argmax())].as_py()
+            raise InputError(
+                f"Column {self.name!r} must hold true or false, or yes or no, and {first!r} is neither. Correct it, or "
+                "leave those rows out."
+            )
+        return pa.array(list(TRUTHS.values())).take(found)
 
 
 class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
@@ -391,10 +415,16 @@ class Date(msgspec.Struct, frozen=True, tag="date", tag_field="kind"):
         strange = np.isnan(times) & ~is_missing(values)
         if strange.any() and not self.coerce:
             first = str(values[int(strange.argmax())].as_py())
-            how = f" as {self.form}" if self.form else ""
+            form = self.form if self.form in EXAMPLES else "year-month-day"
+            if kind_of(values.type) in ("integer", "number"):
+                raise InputError(
+                    f"Column {self.name!r} must hold dates, and holds numbers such as {first}. Write dates as text, as "
+                    f"in {EXAMPLES[form]}; df.to_json writes milliseconds unless it is told date_format='iso'."
+                )
             raise InputError(
-                f"Column {self.name!r} must hold dates{how}, and {first!r} is not one. Correct it, or leave those rows "
-                f"out."
+                f"Column {self.name!r} must hold dates written as {form}, such as {EXAMPLES[form]}, and {first!r} is "
+                "not written so. Other ways are read if all values of the column are written in one that leaves no "
+                "doubt. Correct it, or leave those rows out."
             )
         return times
 
@@ -647,6 +677,20 @@ class TableEncoding(Encoding):
             empty &= column.is_missing(table.column(column.name))
         return int(empty.sum())
 
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        asked = set(names)
+        if not asked:
+            return []
+        table = self._select(rows)
+        # The first value is enough for most columns.
+        return [
+            column.name
+            for column in self.columns
+            if column.name in asked
+            and column.is_missing(table.column(column.name).slice(0, 1)).all()
+            and column.is_missing(table.column(column.name)).all()
+        ]
+
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         table = self._select(rows)
         values = np.concatenate([column.readable(table.column(column.name)) for column in self.columns], axis=1)
@@ -783,6 +827,14 @@ class ArrayEncoding(Encoding):
         parts = parts_of(rows) if rows.dtype.kind == "f" else []
         return sum(int(np.isnan(self._chosen(rows[part])).all(tuple(range(1, rows.ndim))).sum()) for part in parts)
 
+    def find_empty(self, rows: Any, names: Iterable[str]) -> list[str]:
+        asked = set(names)
+        if self.is_image or not asked or not len(rows):
+            return []
+        lacking: Any = np.isnan(self._chosen(rows[:1]))[0]
+        lacking = np.isnan(self._chosen(rows)).all(0) if lacking.any() else lacking
+        return [name for name, is_empty in zip(self.names, lacking.tolist(), strict=True) if is_empty and name in asked]
+
     def readable(self, rows: Any) -> tuple[NDArray[np.float64], tuple[Feature, ...]]:
         return self._chosen(rows), tuple(map(Feature, readable_names(self.names)))
 
@@ -815,6 +867,12 @@ def say_empty(count: int) -> str:
     """A sentence about the clusters of rows without any values."""
     rows = "1 row has" if count == 1 else f"{count:,} rows have"
     return f"{rows} no value in any column that the model reads: the cluster is that of an average row, a guess"
+
+
+def say_empty_columns(names: Sequence[str]) -> str:
+    """A phrase about columns without any values."""
+    columns = "column" if len(names) == 1 else "columns"
+    return f"all values of {columns} {quoted(names)} are missing; the means of the training stand for them"
 
 
 def describe_missing(lacking: Mapping[str, int], n: int) -> str:

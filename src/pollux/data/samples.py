@@ -21,7 +21,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from pollux.data.arrow import VECTOR, as_arrow, check_frame, is_missing, kind_of
-from pollux.data.encoding import Encoding, TableEncoding, UnseenWarning, say_empty
+from pollux.data.encoding import (
+    FEWEST_ROWS_OF_GAPS,
+    Encoding,
+    TableEncoding,
+    UnseenWarning,
+    say_empty,
+    say_empty_columns,
+)
 from pollux.data.rows import Several
 from pollux.data.shuffling import WINDOW_BYTES
 from pollux.data.sources import InMemory, check_columns
@@ -29,6 +36,7 @@ from pollux.data.streams import FileChunks, Stream, encode_stream, open_blocks, 
 from pollux.data.survey import (
     Choices,
     TableSurvey,
+    adapt_encoding,
     learn_encoding,
     names_rows,
     numbers_of_vectors,
@@ -429,6 +437,18 @@ def _are_equal(one: Any, other: Any) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
+_TABLE_OF_DICT = "For the columns of a table pass a data frame: pd.DataFrame(X), or pd.DataFrame([X]) for a single row."
+
+
+def check_single(X: Any) -> None:
+    """Raise an InputError if X is a mapping, for a network with a single input."""
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):
+        raise InputError(
+            f"X is a {type(X).__name__}, which stands for several inputs of a network, and the model was trained "
+            f"on one. {_TABLE_OF_DICT}"
+        )
+
+
 def as_several(X: Any, fewest: int = 1) -> Several | None:
     """Several inputs of a network: a tuple of arrays (n, …), or a mapping of names to them; None for other samples."""
     # The DOK sparse format is a mapping too.
@@ -441,9 +461,20 @@ def as_several(X: Any, fewest: int = 1) -> Several | None:
     parts = {}
     for name, part in given.items():
         values = part.detach().cpu().numpy() if isinstance(part, Tensor) and not part.is_nested else part
-        parts[name] = check_array(
-            values, ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, input_name=f"input {name!r}"
-        )
+        try:
+            parts[name] = check_array(
+                values, ensure_2d=False, allow_nd=True, ensure_min_samples=fewest, input_name=f"input {name!r}"
+            )
+        except (TypeError, ValueError) as error:
+            is_array = isinstance(values, Tensor) or (
+                np.ndim(values) > 0 and np.asarray(values).dtype.kind not in "OSU"
+            )
+            if is_array or not is_named:
+                raise
+            raise InputError(
+                f"X is a {type(X).__name__}, which stands for several inputs of a network, each an array of numbers, "
+                f"and {name!r} is not one. {_TABLE_OF_DICT}"
+            ) from error
     if len({len(part) for part in parts.values()}) > 1:
         lengths = ", ".join(f"{name!r} {len(part)}" for name, part in parts.items())
         raise InputError(f"Several inputs must have a row for each sample, but their lengths differ: {lengths}.")
@@ -498,10 +529,17 @@ def validate_samples(
         )
     X = fill_masked(X)
     if encoding is not None:
+        if isinstance(encoding, TableEncoding) and not isinstance(X, np.ndarray):
+            X = table = as_arrow(X, encoding.names)
+            encoding.check_names(table.column_names)
+            encoding = adapt_encoding(encoding, lambda own: [table.select(own.names)])
         encoded = encoding.encode(X)
         _check_count(len(encoded), fewest)
         if empty := encoding.count_empty(X):
             warn(f"{say_empty(empty)}.", UnseenWarning)
+        if len(encoded) >= FEWEST_ROWS_OF_GAPS and (names := encoding.find_empty(X, encoding.names)):
+            message = say_empty_columns(names)
+            warn(f"{message[0].upper()}{message[1:]}.", UnseenWarning)
         return encoded
     if hasattr(X, "dtypes") and hasattr(X, "columns"):
         # A column of Python objects may still hold numbers; that is found out by converting it.
@@ -564,7 +602,8 @@ def _unwrapped(X: Any) -> Any:
 def _check_count(n: int, fewest: int) -> None:
     if n < fewest:
         instead = f": ask for at most {n} clusters ({option('n_clusters')})" if n > 1 and fewest > 2 else ""
-        raise ValueError(f"Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
+        nothing = "X has no rows, and thus nothing to cluster. " if not n else ""
+        raise ValueError(f"{nothing}Found {n} sample(s) while a minimum of {fewest} is required{instead}.")
 
 
 def load_several(X: Any, names: Collection[str] | None, batch_size: Callable[[int], int]) -> Any:

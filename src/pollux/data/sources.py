@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -270,6 +271,8 @@ _READ_BY_PANDAS = {
 
 
 _MOST_NAMES = 1_000
+# An address, of which a path keeps one slash.
+_URL = re.compile(r"(?:^|/)(https?|ftp|s3|gs|hdfs):/+(.+)")
 
 
 def _suggest_file(path: Path) -> str:
@@ -288,6 +291,8 @@ def open_data(path: str | Path, reading: Reading | None = None) -> Source:
     if importlib.util.find_spec("pyarrow") is None:
         raise InputError("Tables are read and written by pyarrow: pip install 'pollux[files]'.")
     if not path.exists():
+        if address := _URL.search(str(path)):
+            raise InputError(f"{address[1]}://{address[2]} is an address: download it first, and name the file.")
         raise InputError(f"There is no file {path}.{_suggest_file(path)}")
     if path.is_dir():
         tables = _tables_in(path)

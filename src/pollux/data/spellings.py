@@ -45,6 +45,23 @@ DATES = {
     "time": r"(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2}(?:\.\d+)?))?\s*(?P<p>[AaPp]\.?[Mm]\.?)?",
 }
 """Patterns of dates in text, in order of preference. Group names are those of the parts."""
+EXAMPLES = {
+    "year-month-day": "1887-05-12",
+    "month/day/year": "05/12/1887",
+    "day.month.year": "12.05.1887",
+    "day month year": "12 May 1887",
+    "month day year": "May 12, 1887",
+    "year-month": "1887-05",
+    "month year": "May 1887",
+    "yearmonthday": "18870512",
+    "time": "17:30",
+}
+"""The same day in each of these forms, or a time of day."""
+TRUTHS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+"""Spellings of true and false in text, in any case."""
 STORED, SECONDS, MILLISECONDS, YEARS = "", "seconds", "milliseconds", "years"
 """Forms of dates that are not text: a type for them, numbers since the start of 1970, or years."""
 

@@ -254,6 +254,55 @@ def learn_encoding(
             return encoding, lengths
 
 
+def adapt_encoding(encoding: Encoding, parts: Callable[[TableEncoding], Iterable[Any]]) -> Encoding:
+    """The encoding for new rows, in which numbers or dates may be written otherwise than in training.
+
+    A column that cannot be read as in training is read as a fit would read it, if all of its values are written in one
+    way. ``parts`` gives the rows as Arrow tables, each time anew, with the types that an encoding of some of the
+    columns needs. Only the first of them is looked at if it can be read.
+    """
+    if not isinstance(encoding, TableEncoding):
+        return encoding
+    columns = [column for column in encoding.columns if isinstance(column, Number | Date) and not column.coerce]
+    if not columns or _reads_first(columns, parts):
+        return encoding
+    # Text files are then read as text.
+    as_text_of = {column.name: Number(column.name, 0.0, 1.0, decimal=".") for column in columns}
+    try:
+        some = next(iter(parts(TableEncoding(tuple(as_text_of.values())))))
+        failing = [
+            column
+            for column in columns
+            if not _reads(column, some.column(column.name)) and not _reads_first([column], parts)
+        ]
+        seen = {column.name: Column(column.name, "use") for column in failing}
+        for part in parts(TableEncoding(tuple(as_text_of[name] for name in seen))) if seen else ():
+            for name, column in seen.items():
+                column.add(part.column(name), column.rows)
+    except InputError:
+        # Whatever else is wrong is reported where the rows are encoded.
+        return encoding
+    adapted = {column.name: seen[column.name].adapt(column) for column in failing}
+    return replace(encoding, columns=tuple(adapted.get(column.name, column) for column in encoding.columns))
+
+
+def _reads_first(columns: Sequence[Number | Date], parts: Callable[[TableEncoding], Iterable[Any]]) -> bool:
+    """Whether the first part of the rows can be read as in training."""
+    try:
+        part = next(iter(parts(TableEncoding(tuple(columns)))))
+    except InputError:
+        return False
+    return all(_reads(column, part.column(column.name)) for column in columns)
+
+
+def _reads(column: Number | Date, values: Any) -> bool:
+    try:
+        column.read(values)
+    except InputError:
+        return False
+    return True
+
+
 def recognise_rows(
     n: int | None,
     shape: tuple[int, ...],
@@ -966,6 +1015,18 @@ class Column:
             said = said if is_name else "too many different values: nearly each row has its own"
             raise LeaveOutError(f"{said}{hint}", "id")
         return self._plan_category(scaling)
+
+    def adapt(self, trained: Number | Date) -> Number | Date:
+        """The encoding of a column of a model, for these values; the same one if they are not written in one way."""
+        if isinstance(trained, Number):
+            decimal = self._decimal()
+            return trained if decimal is None else structs.replace(trained, decimal=cast("Any", decimal[0]))
+        times = self._times()
+        is_in_doubt = times is not None and times[0] == "month/day/year" and "day.month.year" in (self.spellings or {})
+        # Times of day are of no date.
+        if times is None or is_in_doubt or (times[0] == "time") != (trained.facets == ("time of day",)):
+            return trained
+        return structs.replace(trained, form=times[0])
 
     def warn_of_class(self, plan: Plan) -> str:
         """A warning if the column may hold known classes, and was not requested."""

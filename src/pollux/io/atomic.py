@@ -23,7 +23,14 @@ def in_place(path: str | Path) -> Iterator[Path]:
         raise FileNotFoundError(f"The folder {path.parent} does not exist: make it first.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file.")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        # Without the temporary name, which means nothing to the user.
+        reason = error.strerror or str(error)
+        raise type(error)(
+            f"{path.name} cannot be written: the folder {path.parent} takes no new file ({reason}). Name another."
+        ) from error
     os.close(handle)
     temporary = Path(name)
     try:
