@@ -14,6 +14,7 @@ from commands import good, refused, summary_of
 from data_files import frame
 from pollux.app import explain as command
 from pollux.data import table_files
+from pollux.trees import explanation
 from report_pages import parse
 
 
@@ -74,7 +75,22 @@ def test_a_long_sorted_file_is_looked_at_to_its_end(monkeypatch: pytest.MonkeyPa
     good("fit", "sorted.parquet", "--columns", "a", "--clusters", 3, "--epochs", 50, "--out", "run")
     answer = good("explain", "run")
     assert answer.out.count("(200 rows)") == 3
-    assert "rules are made from 75 of 600 rows, one in 8" in answer.err
+
+
+def test_rules_are_made_from_rows_drawn_at_random_whatever_the_order_of_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "_MOST_ROWS", 100)
+    # Clusters take turns: rows at an even distance from each other are all of one.
+    kind, noise = np.arange(1600) % 2, np.random.default_rng(0).normal(size=1600)
+    pd.DataFrame({"a": kind * 10 + noise, "b": noise}).to_parquet("periodic.parquet")
+    good("fit", "periodic.parquet", "--clusters", 2, "--epochs", 50, "--out", "run")
+    found = json.loads(good("explain", "run", "--json").out)
+    assert [rule["size"] for rule in found["rules"]] == [800, 800]
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 30)
+    assert json.loads(good("explain", "run", "--json").out) == found
+    monkeypatch.setattr(explanation, "MOST_ROWS", 1500)
+    assert "rules are made from 1,500 of 1,600 rows, drawn at random" in good("explain", "run").err
 
 
 def test_clusters_of_given_sizes_are_told_as_they_were_assigned(tmp_path: Path) -> None:

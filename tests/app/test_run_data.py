@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from commands import good, settings, summary_of
+from commands import good, refused, settings, summary_of
 from data_files import FAST, frame, pollux, write_bytes, write_table
 from pollux import load
 from pollux.app.fit import start_run
-from pollux.app.run_data import classes_of, open_run_data
+from pollux.app.run_data import RunData, classes_of, open_run_data
 from pollux.app.settings import TRAINING, Settings, add_options, from_toml
 from pollux.data.sources import open_data
 from pollux.errors import InputError
@@ -46,6 +47,23 @@ def test_rows_in_memory_are_written_some_at_a_time(data: Path, model: str, monke
     assert parts["entropy"] == pytest.approx(whole["entropy"])
 
 
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_names_and_scores_are_of_rows_drawn_at_random(
+    stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Classes take turns, so that rows at an even distance from each other are all of one.
+    kind, noise = np.arange(800) % 2, np.random.default_rng(0).normal(size=800)
+    table = pd.DataFrame({"a": kind * 10 + noise, "b": noise, "class": np.where(kind, "x", "y")})
+    table.to_parquet(tmp_path / "periodic.parquet", row_group_size=90)
+    monkeypatch.setattr("pollux.app.run_data._NAMED_ROWS", 100)
+    monkeypatch.setattr("pollux.app.run_data._SCORED_ROWS", 100)
+    how = settings(tmp_path / "periodic.parquet", label="class", stream=stream, max_epochs=30)
+    summary = start_run(replace(how, n_clusters=2), tmp_path / "run").summary
+    assert sorted(each["name"] for each in summary["clusters"]) == ["high a", "low a"]
+    assert 0.5 < summary["scores"]["adjusted_rand_index"] < 1
+    assert 70 < summary["scores"]["rows_with_a_class"] < 130
+
+
 def test_dates_are_classes_as_they_are_written() -> None:
     write_bytes(Path("d.csv"), "x,day\n" + "".join(f"{i * i % 7},2020-01-0{1 + i % 2}\n" for i in range(12)))
     data = open_run_data(Settings(data="d.csv", label="day"))
@@ -61,6 +79,35 @@ def test_thousands_of_values_are_no_classes() -> None:
         classes_of(data.part, "who")
 
 
+@pytest.mark.parametrize("stream", ["no", "yes"])
+def test_a_label_without_classes_is_refused_before_the_training_and_stops_no_trained_run(
+    stream: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollux.app.run_data._MOST_CLASSES", 20)
+    how = [data, *FAST, "--label", "name", "--stream", stream, "--out", "run"]
+
+    def failing(*_: object) -> None:
+        raise AssertionError("trained or written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pollux.app.fit._fit", failing)
+        refused("fit", *how, says="more than 20 different values: these are not classes")
+    assert not Path("run").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunData, "check_label", lambda data: None)
+        patch.setattr(RunData, "write_assignments", failing)
+        assert pollux("fit", *how).code == 1
+    answer = good("fit", "--resume", "run")
+    assert "nothing is scored: Column 'name' has more than 20 different values" in answer.err
+    assert summary_of("run")["scores"] is None
+
+
+def test_scores_against_nearly_as_many_classes_as_rows_are_doubted(data: Path) -> None:
+    answer = good("fit", data, *FAST, "--label", "name", "--out", "run")
+    assert "column 'name' has 30 different values in 30 rows: these are hardly classes" in answer.err
+    assert "hardly" not in good("fit", data, *FAST, "--label", "class", "--out", "new").err
+
+
 def test_numbers_that_begin_with_zero_are_codes() -> None:
     write_bytes(Path("zip.csv"), "zip,x\n" + "".join(f"{['01067', '10115'][i % 2]},{i * i % 5}\n" for i in range(12)))
     assert open_run_data(Settings(data="zip.csv")).encoding.feature_names == ["zip=10115", "x"]
@@ -69,6 +116,22 @@ def test_numbers_that_begin_with_zero_are_codes() -> None:
 def test_a_decimal_comma_is_seen_before_any_line_end() -> None:
     write_bytes(Path("c.csv"), "k;v\r\n" + "".join(f"{i},5;{i * i % 7},25\r\n" for i in range(12)))
     assert open_data("c.csv").read().rows.column("v").to_pylist()[3] == 2.25
+
+
+@pytest.mark.parametrize("about", [["title"], ["title", "author", "year"]])
+def test_errors_of_the_wrong_sheet_name_the_others(about: list[str]) -> None:
+    pytest.importorskip("python_calamine")
+    pytest.importorskip("xlsxwriter")
+    with pd.ExcelWriter("two.xlsx", engine="xlsxwriter") as writer:
+        pd.DataFrame({"about": about}).to_excel(writer, sheet_name="About", index=False)
+        frame().to_excel(writer, sheet_name="Data", index=False)
+    answer = pollux("fit", "two.xlsx", *FAST)
+    assert answer.code == 2
+    assert (
+        "Note that two.xlsx is read from its sheet 'About'; there are also 'Data' (to read another: --array Data)."
+        in answer.err
+    )
+    assert pollux("fit", "two.xlsx", *FAST, "--array", "Data").code == 0
 
 
 def test_arrays_may_bring_the_names_of_their_columns() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from data_files import plan_table
 from pollux.data.encoding import Category, Date, Number, TableEncoding
 from pollux.data.spellings import DATES, read_times, written_numbers
-from pollux.data.survey import Choices
+from pollux.data.survey import Choices, TableSurvey
 from pollux.errors import InputError, command_line
 
 N = 40
@@ -79,6 +79,46 @@ def test_prices_are_numbers_and_that_is_said() -> None:
 )
 def test_units_and_codes_decide_whether_text_is_numbers(values: list[str], kind: str) -> None:
     assert decided(values)[0] == kind
+
+
+def test_points_separate_thousands_beside_decimal_commas() -> None:
+    commas, points = [f"{index},5" for index in range(N)], ["1.660", "417", "-1.250", "85"] * (N // 4)
+
+    def decide(*columns: list[str]) -> list[tuple[str, str]]:
+        found = plan_table(pa.table({f"x{index}": values for index, values in enumerate(columns)}), Choices())
+        return [(column.decimal, each.reason) for column, each in zip(found.columns, found.decisions, strict=True)]  # type: ignore[union-attr]
+
+    (comma, thousands) = decide(commas, points)
+    assert comma == (",", "written as text, decimal comma")
+    assert thousands == (",", "written as text, points separate thousands")
+    assert decide(points) == [(".", "written as text")]
+    # Thousands do not begin with zero, and have groups of three digits.
+    for other in ("0.125", "12.5", "1.6605"):
+        assert decide([*commas, "1,5"], [*points, other])[1] == (".", "written as text")
+
+
+@pytest.mark.parametrize("cut", [0, 1, N // 2])
+def test_a_rare_word_among_numbers_counts_as_missing(cut: int) -> None:
+    """Wherever it stands, also in new rows; other words do not."""
+    values = [f"{index * index}" for index in range(5 * N)]
+    values[cut] = values[-1] = " nil"
+    assert decided(values) == ("number", True, "written as text; 'nil' counts as missing; 2 gaps filled")
+    encoding = plan(values)
+    new = pa.table({"size": np.arange(3.0), "x": ["nil ", "4", None]})
+    encoded = encoding.encode(new)[:, 1]
+    assert encoded[0] == encoded[2] == 0 != encoded[1]
+    assert TableEncoding.from_json(encoding.as_json()) == encoding
+    with pytest.raises(InputError, match="'none' is not one"):
+        encoding.encode(new.set_column(1, "x", pa.array(["nil", "none", "4"])))
+    # Two words, a word with digits, a frequent one, and numbers that are names.
+    for strange in (["?"], ["12a"], ["nil"] * N):
+        assert not decided([*values, *strange])[1]
+    assert not decided(values, "case_id")[1]
+    assert not decided(values, missing="error")[1]
+    parts = TableSurvey(["x"], Choices(missing="mean"))
+    for start in range(0, len(values), 7):
+        parts.add(pa.table({"x": values[start : start + 7]}))
+    assert parts.plan().decisions[0] == encoding.decisions[1]
 
 
 def test_words_among_numbers_are_gaps_where_the_user_says_so() -> None:
@@ -284,6 +324,13 @@ def test_numbers_of_places_are_names(name: str) -> None:
 )
 def test_what_is_measured_of_places_is_a_number(name: str, values: list[float]) -> None:
     assert decided(values, name)[:2] == ("number", True)
+
+
+def test_codes_that_differ_in_all_rows_tell_them_apart() -> None:
+    """Also if few of them begin with a zero."""
+    codes = [f"{1_001 + 999 * index:05}" for index in range(N)]
+    assert sum(code.startswith("0") for code in codes) < N / 2
+    assert decided(codes, "fips") == ("id", False, "an identifier: each row has its own value")
 
 
 def test_texts_that_differ_in_nearly_all_rows_tell_them_apart() -> None:

@@ -208,6 +208,24 @@ def test_values_that_training_has_not_seen_are_zeros() -> None:
     assert unseen(plan, new) == {"b": 2}
 
 
+def test_blanks_around_values_do_not_matter() -> None:
+    values = ["x", " y", "v  ", "x ", "y", "v", "x", "\ty", None]
+    plan = plan_table(table(a=range(9), b=values), Choices(columns=["a", "b"], missing="mean", scaling="none"))
+    assert plan.feature_names == ["a", "b=v", "b=x", "b=y"]
+    new = table(a=[1.0, 2.0, 4.0], b=["x", "  y", " w"])
+    np.testing.assert_array_equal(plan.encode(new, UnseenValues())[:, 1:], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    assert unseen(plan, new) == {"b": 1}
+    np.testing.assert_array_equal(plan.readable(new)[0][:, 1:], [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+
+
+def test_values_of_older_models_may_have_blanks_around_them() -> None:
+    plan = TableEncoding((Category("b", ("  Death ", "Death", " x"), (0.25, 0.25, 0.5)),))
+    new = table(b=["  Death ", "Death", "x", " x", "y"])
+    expected = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0]]
+    np.testing.assert_array_equal(plan.encode(new, UnseenValues()), expected)
+    assert unseen(plan, new) == {"b": 1}
+
+
 def test_columns_are_found_by_name_in_any_order() -> None:
     data = frame()
     plan = plan_table(pa.Table.from_pandas(data), Choices(label="class"))
@@ -254,7 +272,8 @@ def test_identifiers_are_left_out() -> None:
     for name, values in {
         "a": [f"n{index}" for index in range(n)],
         "b": range(n),
-        "c": range(7, n + 7),
+        "row": range(7, n + 7),
+        "level_id": range(n),
         "customer_id": [index * 37 % 101 for index in range(n)],
         "key": [2 * index for index in range(n)],
         # The index of rows that were drawn or sorted, as pandas writes it.
@@ -274,6 +293,11 @@ def test_identifiers_are_left_out() -> None:
 def test_measurements_are_no_identifiers() -> None:
     n = 30
     for name, values in {
+        # In steps of one, but not from 0 or 1, or with the name of a measurement.
+        "height": range(58, n + 58),
+        "x": range(-20, n - 20),
+        "dose": range(n),
+        "size_mm": range(1, n + 1),
         "a": np.random.default_rng(0).normal(size=n),
         "b": [index * 37 % 101 for index in range(n)],
         "c": [index % 3 for index in range(n)],

@@ -44,6 +44,7 @@ from data_files import (
 )
 from data_files import write_images as images_in
 from data_files import write_table as table_in
+from pollux import load
 from pollux.data import array_files, sources, table_files
 from pollux.data.arrow_messages import measure_batches
 from pollux.data.encoding import Number, TableEncoding
@@ -238,6 +239,24 @@ def test_columns_of_arrays_go_by_their_numbers(tmp_path: Path) -> None:
     assert summary["left_out"] == {"3": "it has one value throughout"}
     fit("array.npy", "--columns", "0,2")
     refused("array.npy", "--columns", "7", says="'7'")
+
+
+@pytest.mark.parametrize("stream", ["yes", "no"])
+def test_thousands_beside_decimal_commas_are_read_alike_in_new_rows(tmp_path: Path, stream: str) -> None:
+    """Also if these show no decimal comma themselves."""
+    kilograms, shares = [1660, 417, 2950, 85, 1204, 12] * 5, [f"{index * 7 % 11},{index % 7}" for index in range(30)]
+    european = [f"{value:,}".replace(",", ".") for value in kilograms]
+    lines = [f"{weight};{share}" for weight, share in zip(european, shares, strict=True)]
+    Path("points.csv").write_text("\n".join(["weight;share", *lines, ""]))
+    answer = pollux("fit", "points.csv", *FAST, "--out", "run", "--stream", stream, "--drop", "share")
+    assert answer.code == 0, answer
+    (weight, _) = json.loads(Path("run/summary.json").read_text())["columns"]
+    assert weight["reason"] == "written as text, points separate thousands"
+    Path("new.csv").write_text("\n".join(["weight", *european, ""]))
+    answer = pollux("predict", "run", "new.csv", "--out", "predicted.csv")
+    assert answer.code == 0, answer
+    expected = load("run").predict(pa.table({"weight": kilograms}))
+    np.testing.assert_array_equal(pd.read_csv("predicted.csv")["cluster"], expected)
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 5)])

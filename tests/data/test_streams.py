@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
-from chunk_files import folder_of, read_all, table_of
+from chunk_files import Numbered, folder_of, read_all, table_of
 from data_files import pollux
-from pollux.data.streams import FileChunks, open_stream
+from pollux.data.streams import FileChunks, Stream, open_stream
 from pollux.errors import InputError
 
 
@@ -113,3 +113,13 @@ def test_a_folder_that_changes_while_a_model_is_trained(
     assert answer.code == 0, answer
     assert parquet.read_table("run/clusters.parquet").num_rows == 180
     assert json.loads(Path("run/summary.json").read_text())["rows"] == 180
+
+
+def test_a_sample_comes_from_all_parts_of_the_source_whatever_the_order_of_its_chunks() -> None:
+    stream = Stream(Numbered([10] * 973), None, 1000, "numbers")
+    chunks = np.unique(stream.sample(100)[:, 0] // 10)
+    # If these are files of months, rows are not all of one month.
+    assert len(np.unique(chunks % 12)) > 1
+    assert chunks.min() < 100
+    assert chunks.max() > 860
+    np.testing.assert_array_equal(stream.sample(100), stream.sample(100))

@@ -79,6 +79,31 @@ def test_types_are_those_of_all_rows(
         assert blocks.kinds["b"] == open_blocks_kind(whole)
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1.660", "", "417"], "text"),
+        (["1.660", "2.000.417", "-1.660"], "text"),
+        (["1.660", "12.5", "417"], "number"),
+        (["0.125", "0.250", "1"], "number"),
+    ],
+    ids=str,
+)
+def test_thousands_beside_decimal_commas_stay_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delimiter: str, values: list[str], kind: str
+) -> None:
+    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 50)
+    lines = [*[values[0]] * 40, *[values[1]] * 40, values[2]]
+    for share, found in (("18,1", kind), ("1,810", "number")):
+        text = "\n".join([f"a{delimiter}b", *(f"{share}{delimiter}{value}" for value in lines), ""])
+        path = write_bytes(tmp_path / "x.tsv", text) if delimiter == "\t" else write_bytes(tmp_path / "x.csv", text)
+        if "2.000.417" in values:
+            found = "text"
+        assert open_blocks(path).kinds["b"] == found
+        assert open_blocks_kind(open_data(path).read().rows) == found
+
+
 def _as_text(values: Any, kind: str) -> list[str | None]:
     # Dates are read as points in time.
     if (kind == "time" and pa.types.is_date(values.type)) or (kind == "time" and pa.types.is_timestamp(values.type)):

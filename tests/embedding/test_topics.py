@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import pollux
+from pollux.embedding import topics
 from pollux.errors import InputError
 
 CATS = ["The cat sleeps.", "A cat chases mice.", "Cats and mice at home.", "The cat is at home."]
@@ -77,3 +78,9 @@ def test_half_a_word_names_nothing() -> None:
     named = pollux.name_clusters([0, 0, 1, 1], texts, n_terms=9)
     assert not any("don" in term.split() for topic in named for term in topic.terms)
     assert "bank" in named[1].terms
+
+
+def test_texts_are_drawn_at_random_whatever_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_MOST_TEXTS", 50)
+    texts = ["the cat sat down", "rates of banks"] * 100
+    assert [topic.cluster for topic in pollux.name_clusters([0, 1] * 100, texts)] == [0, 1]

@@ -481,3 +481,11 @@ def test_the_lead_carries_what_the_terminal_warns_of() -> None:
     assert "Only by the values of “colour”" in page
     assert "Clearly" not in page
     assert "It is not shown" in render_page(make_findings(structure=Structure.of(0.2, 0.02, 0.01)))
+
+
+def test_too_few_different_samples_are_told_in_the_words_of_the_terminal() -> None:
+    found = Structure.of(0.0, 0.0, 0.0)
+    page = render_page(make_findings(structure=found))
+    assert found.reason == "there are too few different rows to tell"
+    assert "There are too few different rows to tell." in page
+    assert "single group" not in page

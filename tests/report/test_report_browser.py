@@ -131,6 +131,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pages = {
         "far": far,
+        "parties": blobs(
+            cluster_names={
+                k: f"Political Affiliation at Appointment is {party}, rather high Age at Appointment"
+                for k, party in enumerate(["Whig", "Federalist", "Republican"])
+            }
+        ),
         "shares": shares,
         "tree": blobs(
             n=600,
@@ -407,6 +413,18 @@ def test_names_are_those_of_larger_groups_until_the_map_is_zoomed_in(visit: Open
     page.click(".zoom [data-zoom=reset]")
     page.click("[data-legend=cluster] [data-pick='3']")
     wait_until(page, "String(pollux.state().written.map(([name]) => name)) === 'the long name of a cluster, 3'")
+
+
+def test_long_names_on_the_map_keep_the_value(visit: Open) -> None:
+    written = sorted(name for name, *_ in visit("parties").evaluate("pollux.state().written"))
+    ends = "ment is Federalist", "ment is Republican", "ppointment is Whig"
+    assert written == [f"Political Affil…{end}" for end in ends]
+
+
+def test_columns_are_called_the_same_on_a_narrow_screen(visit: Open) -> None:
+    page = visit("blobs", width=360)
+    name = page.evaluate("getComputedStyle(document.querySelector('.clusters .sure'), '::before').content")
+    assert name.strip('"').strip() == page.locator(".clusters th").nth(2).text_content()
 
 
 def test_a_word_or_a_row_is_found_on_the_map(visit: Open) -> None:

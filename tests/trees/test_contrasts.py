@@ -3,7 +3,7 @@
 import numpy as np
 
 from pollux.data.encoding import Feature
-from pollux.trees.contrasts import compare_clusters, describe_clusters, mark_shares, restated_column
+from pollux.trees.contrasts import compare_clusters, describe_clusters, mark_shares, move_together, restated_column
 
 
 def told(X: np.ndarray, labels: np.ndarray, names: list[str]) -> dict[int, str]:
@@ -106,3 +106,12 @@ def test_clusters_that_restate_a_column_are_known() -> None:
     assert restated_column(X[:, :1], (X[:, 0] > 0).astype(np.int64), features[:1]) == ""
     rare = (random.random(300) < 0.02).astype(np.int64)
     assert restated_column(random.normal(size=(300, 2)), rare, features[:2]) == ""
+
+
+def test_columns_are_compared_on_rows_drawn_at_random_whatever_their_order() -> None:
+    # Of each three rows the first is of one cluster, and the two others are of two.
+    labels = np.tile([0, 1, 2], 2000)
+    noise = np.random.default_rng(0).normal(size=6000)
+    assert restated_column(np.stack([labels, noise], axis=1), labels, (Feature("kind"), Feature("b"))) == "kind"
+    # Both are alike in the first of each three rows alone.
+    assert not move_together(np.stack([noise, np.where(labels == 0, noise, -noise)], axis=1), 0, 1)

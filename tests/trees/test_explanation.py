@@ -139,10 +139,16 @@ def test_values_of_any_size_are_told() -> None:
     assert name_clusters(labels, X, (Feature("a"),)) == {0: "low a", 1: "high a"}
 
 
-def test_shares_are_said_to_be_estimates() -> None:
-    (low, _) = explain((np.arange(100) > 40).astype(int), np.arange(100.0)[:, None], ["age"]).rules
-    said = r"age <= 40: an estimated \d+% of such rows are in the cluster, and an estimated \d+% of it are such rows\."
-    assert re.fullmatch(said, low.sentence)
+def test_sentences_have_the_shares_of_their_own_rule_and_the_cross_validated_ones() -> None:
+    X, _ = make_blobs(300, 3, centers=4, cluster_std=4, random_state=0)
+    frame = pd.DataFrame(X, columns=list("abc"))
+    labels = KMeans(4, random_state=0, n_init=2).fit_predict(frame)
+    for rule in explain(labels, frame).rules:
+        holds, inside = held(rule.conditions, frame).to_numpy(), labels == rule.cluster
+        both = (holds & inside).sum()
+        said = f"{both / holds.sum():.0%} of such rows are in the cluster, and {both / inside.sum():.0%} of it are"
+        assert said in rule.sentence
+        assert rule.sentence.endswith(f" (cross-validated: {rule.precision:.0%} and {rule.coverage:.0%}).")
 
 
 def test_a_split_at_missing_values_is_told_in_words() -> None:

@@ -18,8 +18,8 @@ _MOST_ROWS = 50_000
 def add(commands: Any) -> None:
     explain = commands.add_parser(
         "explain",
-        description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how many "
-        "of its rows they cover and how precise they are on rows that they were not made from, and a shallow tree.",
+        description="Say what tells each cluster apart: a short name, conditions in the units of the columns, how "
+        "precise they are and how many of its rows they cover, also cross-validated, and a shallow tree.",
     )
     explain.add_argument("run_folder", metavar="RUN", help="folder of a run, or a model file")
     explain.add_argument("data", metavar="DATA", nargs="?", help="other rows than those of the run")
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     run_folder.model_path(options.run_folder)
     from pollux.app import run_data
     from pollux.data.encoding import Feature, UnseenValues
-    from pollux.trees.explanation import explain_labels, named_clusters
+    from pollux.trees.explanation import MOST_ROWS, explain_labels, named_clusters
 
     clustering, encoding = run_folder.load_run(options.run_folder, options.missing)
     settings = run_folder.read_settings(options.run_folder)
@@ -56,14 +56,15 @@ def run(options: argparse.Namespace) -> int:
     own = None if summary.get("streamed") else hashlib.sha256()
     features: tuple[Feature, ...] = ()
     kept: list[tuple[Any, ...]] = []
-    n, every = 0, 1
     source = run_data.open_source(settings or Settings(), file)
     encoding = run_data.adapt(encoding, source)
+    # One number is drawn for each row of the file, so that the rows do not depend on the parts that it is read in.
+    n, share, random = 0, 1.0, np.random.default_rng(0)
     for whole in source.stream(encoding, []):
         part, _ = run_data.drop_incomplete(whole, encoding)
-        numbers = np.arange(n, n + len(part))
+        numbers, drawn = np.arange(n, n + len(part)), random.random(len(part))
         n += len(part)
-        taken = numbers % every == 0
+        taken = drawn < share
         some = part.kept(taken)
         X = encoding.encode((some if own is None else part).rows, UnseenValues())
         if own is not None:
@@ -71,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
             X = X[taken]
         if len(some):
             values, features = encoding.readable(some.rows)
-            kept.append((numbers[taken], clustering.fitted_.probabilities(X).argmax(1), values))
-        while sum(len(own) for own, _, _ in kept) > 2 * _MOST_ROWS:
-            # From a long file keep every other row, then every fourth, and so on to its end, because it may be sorted.
-            every *= 2
-            kept = [tuple(array[own % every == 0] for array in (own, *others)) for own, *others in kept]
+            kept.append((drawn[taken], numbers[taken], clustering.fitted_.probabilities(X).argmax(1), values))
+        while sum(len(own) for own, *_ in kept) > 2 * _MOST_ROWS:
+            # Rows at regular distances would not do: the order of the file may repeat itself.
+            share /= 2
+            kept = [tuple(array[own < share] for array in (own, *others)) for own, *others in kept]
     if not n:
         raise InputError(f"{file} has no rows to explain.")
-    numbers, labels, values = map(np.concatenate, zip(*kept, strict=True))
+    _, numbers, labels, values = map(np.concatenate, zip(*kept, strict=True))
     if own is not None and own.hexdigest() == summary.get("fingerprint"):
         labels = clustering.fitted_.labels[numbers]
     sizes = None
@@ -91,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(json.dumps(found.to_dict(), ensure_ascii=False))
         return GOOD
-    if every > 1:
-        console.note(f"rules are made from {len(labels):,} of {n:,} rows, one in {every:,}")
+    if n > MOST_ROWS:
+        console.note(f"rules are made from {MOST_ROWS:,} of {n:,} rows, drawn at random")
     for line in str(found).splitlines():
         console.echo(line)
     for line in found.export_text().splitlines() if options.tree else ():

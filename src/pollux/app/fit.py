@@ -230,15 +230,25 @@ def start_run(
             console.print_json(json.dumps(found, ensure_ascii=False))
             console.echo(f"saved in {finished}, before the processes were started again")
             return None
+
+        # A run that has begun is trained to its end, whatever it will be compared with.
+        def check_label(data: RunData) -> None:
+            if unfinished is None:
+                data.check_label()
+
+        def check_all(data: RunData) -> None:
+            check_label(data)
+            check(data)
+
         if not is_first:
-            return _run_training(settings, nullcontext(None), ranks)
+            return _run_training(settings, nullcontext(None), ranks, check=check_label)
         if unfinished is not None:
             return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)
         place = run_folder.create_run_folder(out, settings.data, overwrite)
-        return _run_training(settings, place, ranks, console, check=check)
+        return _run_training(settings, place, ranks, console, check=check_all)
 
 
 def resume_run(
@@ -500,9 +510,7 @@ def _write_results(
             from pollux.trees.explanation import say_restated
 
             training["notes"].append(say_restated(of_rows["restates"]))
-        if data.settings.label and data.settings.known and not of_rows["scores"]:
-            given = f"({option('label')}) was learned from ({option('known')})"
-            training["notes"].append(f"nothing is scored: each row whose class is known {given}")
+        training["notes"] += of_rows.pop("notes")
         lap("writing")
         if (folder / REPORT).exists():
             note = f"{REPORT} showed an older model and was removed: make it again, pollux report."

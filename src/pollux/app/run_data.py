@@ -26,7 +26,7 @@ from pollux.app.console import Console, PrintedRows
 from pollux.app.settings import STANDARD_INPUT, Settings, resolve_data
 from pollux.data.arrow import are_sentences, as_text
 from pollux.data.encoding import Decision, Encoding, Feature, TableEncoding, UnseenValues
-from pollux.data.sources import InMemory, Part, Reading, Source, open_data
+from pollux.data.sources import FORMATS, InMemory, Part, Reading, Source, open_data, suffix_of
 from pollux.data.streams import encode_stream
 from pollux.data.survey import Choices, adapt_encoding, learn_encoding, recognise_rows, split_names, take_evenly
 from pollux.errors import InputError, counted, option
@@ -166,6 +166,15 @@ class RunData:
             X, classes = self.stream.take(chosen), None
         return X.reshape(len(X), -1), None if classes is None else classes[chosen]
 
+    def check_label(self) -> None:
+        """Raise an InputError if the label is not a column of classes; of streamed rows, in the first of them."""
+        if self.settings.label:
+            part = self.part
+            if part is None:
+                assert self.source is not None
+                part = next(self.source.stream(TableEncoding(()), [self.settings.label]))
+            classes_of(part, self.settings.label)
+
     def hints(self) -> dict[str, Any]:
         """Hints from the settings, as arguments of the estimator's fit; empty if there are none."""
         settings, found = self.settings, dict[str, Any]()
@@ -229,13 +238,13 @@ class RunData:
         return places
 
     def write_assignments(self, path: Path, fitted: Fitted) -> dict[str, Any]:
-        """Write the cluster of each row; returns the statistics of rows for the summary."""
+        """Write the cluster of each row; returns the statistics of rows for the summary, with notes for the user."""
         from pollux.metrics import LABEL_METRICS, conditional_entropy
         from pollux.trees.contrasts import restated_column
         from pollux.trees.explanation import name_clusters
 
         rows, confidence, entropy = np.zeros(len(fitted.order), dtype=np.int64), np.zeros(len(fitted.order)), 0.0
-        outliers = 0
+        outliers, notes, label = 0, list[str](), self.settings.label
         known, found = [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
         has_columns, with_data = len(self.encoding.encoded_shape) == 1, self.settings.with_data
         named: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
@@ -244,18 +253,22 @@ class RunData:
         names: dict[int, str] = {}
         restates = ""
 
+        draw_named = _drawing(len(self), _NAMED_TEXTS if is_embedded else _NAMED_ROWS)
+        draw_scored = _drawing(len(self), _SCORED_ROWS)
+
         def look_at(part: Part, labels: NDArray[np.int64]) -> None:
             nonlocal features
             if is_embedded:
                 # Entries of vectors are not interpretable; names come from the texts that they stand for.
-                every = slice(0, None, max(1, len(self) // _NAMED_TEXTS))
-                if own := _texts_of(part, self.encoding, every):
+                some = draw_named(len(part))
+                if own := _texts_of(part, self.encoding, some):
                     texts.extend(own)
-                    labelled.extend(labels[every].tolist())
+                    labelled.extend(labels[some].tolist())
             elif has_columns:
-                some = np.arange(len(part)) % max(1, len(self) // _NAMED_ROWS) == 0
-                columns, features = self.encoding.readable(part.kept(some).rows)
-                named.append((labels[some], columns))
+                some = draw_named(len(part))
+                if some.any():
+                    columns, features = self.encoding.readable(part.kept(some).rows)
+                    named.append((labels[some], columns))
 
         def find_names() -> None:
             nonlocal names, restates
@@ -273,8 +286,6 @@ class RunData:
             with Stage("naming clusters"):
                 look_at(self.part, fitted.labels)
                 find_names()
-        # Scores are computed on every stride-th row.
-        stride = max(1, len(self) // _SCORED_ROWS)
         free = fitted.free_probabilities() if fitted.is_free else None
         with open_writer(path, self.settings.raw) as write, Stage("writing clusters, row", len(self)) as shown:
             for part, numbers, X in self.parts():
@@ -294,19 +305,35 @@ class RunData:
                 sure = probabilities[np.arange(len(labels)), labels] if sure is None else sure
                 confidence += np.bincount(labels, sure, minlength=len(rows))
                 entropy += conditional_entropy(probabilities) * len(probabilities)
-                classes = classes_of(part, self.settings.label)
+                try:
+                    classes = classes_of(part, label)
+                except InputError as error:
+                    # What was trained is kept, whatever it is compared with.
+                    notes.append(f"nothing is scored: {error}")
+                    classes, label, known, found = None, "", [np.empty(0, dtype=str)], [np.empty(0, dtype=np.int64)]
                 if classes is not None:
                     taught = classes_of(part, self.settings.known)
                     # Rows whose class was given as a hint are not scored.
                     classes = classes if taught is None else np.where(taught == "", classes, "")
-                    known.append(classes[::stride])
-                    found.append(labels[::stride])
+                    scored = draw_scored(len(part))
+                    known.append(classes[scored])
+                    found.append(labels[scored])
                 shown.update(rows.sum())
         scores, has_class = None, (classes := np.concatenate(known)) != ""
         if has_class.any():
             pair = classes[has_class], np.concatenate(found)[has_class]
             scores = {name: metric(*pair) for name, metric in LABEL_METRICS.items()}
             scores["rows_with_a_class"] = int(has_class.sum())
+            if 2 * (n_classes := len(set(classes[has_class].tolist()))) > has_class.sum():
+                notes.append(
+                    f"column {label!r} has {n_classes:,} different values in {has_class.sum():,} rows: these are "
+                    "hardly classes, and scores against them say little"
+                )
+        elif label and self.settings.known:
+            notes.append(
+                f"nothing is scored: each row whose class is known ({option('label')}) was learned from "
+                f"({option('known')})"
+            )
         if self.is_streamed:
             with Stage("naming clusters"):
                 find_names()
@@ -331,10 +358,20 @@ class RunData:
             "entropy": entropy / max(1, int(rows.sum())),
             **({"outliers": outliers} if self.settings.outliers else {}),
             "scores": scores,
+            "notes": notes,
         }
 
 
-def _texts_of(part: Part, encoding: Encoding, rows: slice) -> list[str]:
+def _drawing(n: int, most: int) -> Callable[[int], NDArray[np.bool_]]:
+    """A function that draws about ``most`` of n rows, given the lengths of parts in order: a mask for each part.
+
+    Rows at regular distances would not do, because the order of a file may repeat itself.
+    """
+    share, random = 1 / max(1, n // most), np.random.default_rng(0)
+    return lambda length: random.random(length) < share
+
+
+def _texts_of(part: Part, encoding: Encoding, rows: NDArray[np.bool_]) -> list[str]:
     """The texts beside vectors, if a column holds sentences; else empty."""
     others = [name for name in part.names if name not in set(encoding.names)]
     for name in dict.fromkeys([*identifiers_of(part, encoding), *others]):
@@ -403,16 +440,29 @@ def open_run_data(
 ) -> RunData:
     """Open the rows of the data file: in memory, unless they are large or streaming was requested."""
     source = open_source(settings)
-    if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
-        # Before any row is read, because surveying a large file takes long.
-        check_streamable(settings)
-        data = _stream(settings, source, ranks)
-    else:
-        data = _read(settings, source)
+    with _naming_sheets(source):
+        if settings.stream == "yes" or (settings.stream == "auto" and source.size_in_memory() > _MOST_BYTES):
+            # Before any row is read, because surveying a large file takes long.
+            check_streamable(settings)
+            data = _stream(settings, source, ranks)
+        else:
+            data = _read(settings, source)
     if settings.scaling == "auto" and len(set(data.encoding.scales)) > 1 and data.recipe == "embeddings":
         # Dimensions of an encoder share one unit, whatever their ranges.
         return open_run_data(replace(settings, scaling="global"), ranks, check_streamable)
     return replace(data, encoding=_with_texts(data.vectors, data.encoding))
+
+
+@contextmanager
+def _naming_sheets(source: Source) -> Iterator[None]:
+    """Add to errors which sheet of a workbook was read, if there are others: it may be the wrong one."""
+    try:
+        yield
+    except InputError as error:
+        notes = source.notes() if suffix_of(source.path)[0] in FORMATS["Excel"] else []
+        if not notes:
+            raise
+        raise InputError(f"{str(error).removesuffix('.')}. Note that {'; '.join(notes)}.") from error
 
 
 def _with_texts(made: MadeVectors | None, encoding: Encoding) -> Encoding:
@@ -449,7 +499,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     with Stage(f"reading {source.path.name}"):
         part = source.read()
     check_several(settings, len(part))
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     if part.names:
         kinds = {name: kind for given, kind in choices.kinds.items() for name in split_names([given], part.names)}
         choices = replace(choices, kinds=kinds)
@@ -464,7 +514,7 @@ def _read(settings: Settings, source: Source) -> RunData:
     return RunData(settings, encoding, n_dropped, part=part, numbers=numbers, notes=source.notes(), vectors=made)
 
 
-def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
+def _choices_of(settings: Settings, source: Source) -> tuple[Choices, MadeVectors | None]:
     """The choices about columns in the settings, and how the data were made if they are vectors."""
     from pollux.app.embed import how_vectors_were_made
 
@@ -472,7 +522,8 @@ def _choices_of(settings: Settings) -> tuple[Choices, MadeVectors | None]:
     # Known clusters are not used as a feature.
     drop = (*settings.drop, *([settings.known] if settings.known and settings.known != settings.label else []))
     columns = (settings.columns, drop, settings.use, settings.kinds, settings.label or None, settings.known or None)
-    return Choices(*columns, settings.missing, settings.scaling, [] if made is None else made.get("beside", [])), made
+    beside = [] if made is None else made.get("beside", [])
+    return Choices(*columns, settings.missing, settings.scaling, beside, source.has_decimal_comma), made
 
 
 def check_several(settings: Settings, n: int) -> None:
@@ -486,7 +537,7 @@ def check_several(settings: Settings, n: int) -> None:
 def _stream(settings: Settings, source: Source, ranks: Ranks | None) -> RunData:
     """Open streamed rows; their encoding is learned by reading them once, which several processes share."""
     blocks = source.blocks()
-    choices, made = _choices_of(settings)
+    choices, made = _choices_of(settings, source)
     check_several(settings, int(blocks.lengths.sum()))
     if blocks.shape is None:
         choices = choices.among(blocks.names)

@@ -41,6 +41,9 @@ _NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 _JSON = re.compile(r"\s*(\[\s*)?\{\s*(\"[^\"\n]*\"\s*:|\})")
 _DECIMAL_COMMA = re.compile(r"(^|;)\"?[-+]?\d+,\d+\"?\r?(;|$)", re.MULTILINE)
 _DECIMAL_POINT = re.compile(r"(^|;)\"?[-+]?\d+\.\d+\"?\r?(;|$)", re.MULTILINE)
+# A comma that cannot separate thousands, between delimiters.
+_CERTAIN_COMMA = r"[-+]?(\d{4,},\d+|0\d*,\d+|\d+,(\d{1,2}|\d{4,}))"
+_THOUSANDS = r"^\s*[-+]?[1-9]\d{0,2}(\.\d{3})+\s*$"
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,15 @@ class CsvFile(TableFile):
     def names(self) -> list[str]:
         return self._dialect.names
 
+    @property
+    def has_decimal_comma(self) -> bool:
+        return self._dialect.has_comma
+
     def read(self) -> Any:
-        """All rows; columns with values such as 01067, or with more digits than a number holds, stay text."""
+        """All rows; columns with values such as 01067, or with more digits than a number holds, stay text.
+
+        So do numbers such as 1.660 in a file with decimal commas.
+        """
         with in_words(self.path):
             # Eight bytes per number. If the text already exceeds the available memory, it is not unpacked any further.
             check_room(f"The rows of {self.path}", 2 * self._measure(room_bytes()), in_parts())
@@ -113,6 +123,11 @@ class CsvFile(TableFile):
             if pa.types.is_integer(field.type)
             or (pa.types.is_floating(field.type) and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) >= 2.0**63)
         ]
+        if self._dialect.may_be_thousands:
+            floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+            written = self.text(floats) if floats else table.select([])
+            thousands = {name: written.column(name) for name in floats if are_thousands(written.column(name))}
+            table = replace_columns(table, thousands)
         text: Any = self.text(candidates) if candidates else None
         # One check of all text columns together rules out codes in most files.
         if not candidates or not has_codes(pa.chunked_array([chunk for each in text.columns for chunk in each.chunks])):
@@ -138,7 +153,8 @@ class CsvFile(TableFile):
     @cached_property
     def _types(self) -> dict[str, Any]:
         """Types of all columns with which every value can be read."""
-        guesses = {name: _Guess(self._dialect.decimal_point) for name in self.names}
+        dialect = self._dialect
+        guesses = {name: _Guess(dialect.decimal_point, dialect.may_be_thousands) for name in self.names}
         for batch in self._batches(dict.fromkeys(self.names, pa.string())):
             for name, guess in guesses.items():
                 guess.add(batch.column(name))
@@ -304,8 +320,9 @@ def _advice() -> str:
 class _Guess:
     """The type of a column of text: the first of several that can parse all values, as in pyarrow's own inference."""
 
-    def __init__(self, decimal_point: str) -> None:
+    def __init__(self, decimal_point: str, may_be_thousands: bool = False) -> None:
         self._decimal_point = decimal_point
+        self._may_be_thousands, self._points = may_be_thousands, False
         self._possible = [pa.int64(), pa.bool_(), pa.time32("s"), pa.timestamp("ns"), pa.float64()]
         self._codes = self._long_codes = self._values = False
 
@@ -318,6 +335,8 @@ class _Guess:
             self._codes = self._codes or has_codes(text)
             self._long_codes = self._long_codes or (self._codes and has_codes(text, r"\d{19,}"))
             trimmed = pc.utf8_trim_whitespace(text)
+            if self._may_be_thousands and has_codes(trimmed, r".*\..*"):
+                self._points, self._may_be_thousands = True, are_thousands(trimmed)
             self._possible = [type_ for type_ in self._possible if self._can_be(trimmed, type_)]
 
     def _can_be(self, text: Any, type_: Any) -> bool:
@@ -337,19 +356,37 @@ class _Guess:
         if not self._values:
             return pa.null()
         found = self._possible[0] if self._possible else pa.string()
-        is_code = {pa.int64(): self._codes, pa.float64(): self._long_codes}
+        is_code = {
+            pa.int64(): self._codes,
+            pa.float64(): self._long_codes or (self._points and self._may_be_thousands),
+        }
         return pa.string() if is_code.get(found) else found
+
+
+def are_thousands(text: Any) -> bool:
+    """Whether values of a column of text have points, and all of these may separate thousands, as in 1.660."""
+    with_points = text.filter(pc.match_substring(text, "."))
+    return len(with_points) > 0 and bool(pc.all(pc.match_substring_regex(with_points, _THOUSANDS)).as_py())
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """The dialect inferred from the head of a file. ``skipped`` rows come before the first of data, if there is any."""
+    """The dialect inferred from the head of a file. ``skipped`` rows come before the first of data, if there is any.
+
+    ``has_comma`` says that some numbers have a decimal comma; the points of others may then separate thousands, even
+    if the ``decimal_point`` is one.
+    """
 
     delimiter: str
     names: list[str]
     decimal_point: str
     skipped: int
     has_rows: bool
+    has_comma: bool = False
+
+    @property
+    def may_be_thousands(self) -> bool:
+        return self.has_comma and self.decimal_point == "."
 
 
 def look(
@@ -382,6 +419,8 @@ def look(
         size *= 8
     # A comma beside decimal points separates thousands.
     comma = chosen == ";" and _DECIMAL_COMMA.search(head) and not _DECIMAL_POINT.search(head)
+    quote, edge = '"' if chosen == "," else '"?', re.escape(chosen)
+    certain = re.search(rf"(^|{edge}){quote}{_CERTAIN_COMMA}{quote}\r?({edge}|$)", head, re.MULTILINE) is not None
     names = [f"column_{index}" for index in range(len(first))]
     if header:
         if all(_NUMBER.fullmatch(name.strip()) for name in first):
@@ -391,7 +430,8 @@ def look(
             )
         names = deduplicate_names(name.strip() or f"unnamed_{index}" for index, name in enumerate(first))
     check_columns(path, names)
-    return Dialect(chosen, names, "," if comma else ".", blank + int(header), bool(rest.strip()) or not header)
+    has_rows = bool(rest.strip()) or not header
+    return Dialect(chosen, names, "," if comma else ".", blank + int(header), has_rows, bool(comma) or certain)
 
 
 def _read(stream: Any, size: int) -> bytes:

@@ -93,8 +93,9 @@ class DocumentFile(TableFile):
     def note(self) -> str:
         if suffix_of(self.path)[0] not in FORMATS["Excel"] or self.sheet is not None or len(self._sheets) < 2:
             return ""
-        first, *others = map(repr, self._sheets)
-        return f"is read from its sheet {first}; there are also {', '.join(others)} ({option('array')})"
+        first, *others = self._sheets
+        there, instead = ", ".join(map(repr, others)), option("array", others[0])
+        return f"is read from its sheet {first!r}; there are also {there} (to read another: {instead})"
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -210,7 +210,8 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     """A column x of numbers, encoded as (x − mean) / scale; a missing value is replaced by ``fill``, or else the mean.
 
     ``decimal`` is the decimal separator if the column is text; ``unit`` is the unit written beside the numbers. Another
-    unit is an error, and so is text that is not a number; with ``coerce`` it counts as missing.
+    unit is an error, and so is text that is not a number; with ``coerce`` it counts as missing. The word ``marker``
+    always does.
     """
 
     name: str
@@ -220,6 +221,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
     decimal: Literal["", ".", ","] = ""
     unit: str = ""
     coerce: bool = False
+    marker: str = ""
 
     @property
     def filled(self) -> float:
@@ -243,6 +245,9 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
                 "leave those rows out."
             )
         strange = np.isnan(numbers) & ~is_missing(values)
+        if strange.any() and self.marker:
+            trimmed = pyarrow_library().compute.utf8_trim_whitespace(as_text(values))
+            strange &= ~np.asarray(pyarrow_library().compute.equal(trimmed, self.marker).fill_null(False))
         if strange.any() and not self.coerce:
             first = values[int(strange.argmax())].as_py()
             raise InputError(
@@ -269,7 +274,7 @@ class Number(msgspec.Struct, frozen=True, tag="number", tag_field="kind"):
         return self.read(values)[:, None]
 
     def is_missing(self, values: Any) -> NDArray[np.bool_]:
-        return np.isnan(self.read(values)) if self.coerce else is_missing(values)
+        return np.isnan(self.read(values)) if self.coerce or self.marker else is_missing(values)
 
 
 class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
@@ -277,9 +282,9 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
 
     With a ``scale`` the shares are subtracted and the difference is divided by it, so that the column counts as much as
     one of numbers. A ``single`` column of two values is one feature, that of the second value; with ``other`` the last
-    feature is for all values that are not listed, with the last share. Without it an unseen value is encoded as
-    zeros. ``boolean`` and ``number`` say that the column holds true and false, or numbers that are names; 3 and
-    3.0 are then equal.
+    feature is for all values that are not listed, with the last share. Without it an unseen value is encoded as zeros.
+    Blanks around a value do not matter. ``boolean`` and ``number`` say that the column holds true and false, or numbers
+    that are names; 3 and 3.0 are then equal.
     """
 
     name: str
@@ -352,6 +357,11 @@ class Category(msgspec.Struct, frozen=True, tag="category", tag_field="kind"):
             values = self._truths(values)
         text = numbers_as_text(self.name, values) if self.number else as_text(values)
         found = pa.compute.index_in(text, value_set=pa.array(self.values, pa.string()))
+        if not self.number and found.null_count > text.null_count:
+            # Older files have values with blanks around them, which may be those of different categories.
+            trimmed = pa.array([value.strip() for value in self.values], pa.string())
+            alike = pa.compute.index_in(pa.compute.utf8_trim_whitespace(text), value_set=trimmed)
+            found = pa.compute.coalesce(found, alike)
         return np.asarray(found.cast(pa.float64()), dtype=np.float64)
 
     def _truths(self, values: Any) -> Any:

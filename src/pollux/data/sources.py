@@ -202,6 +202,11 @@ class Source(ABC):
         """Names of the columns of a table."""
         return []
 
+    @property
+    def has_decimal_comma(self) -> bool:
+        """Whether numbers are written with a decimal comma."""
+        return False
+
     def notes(self) -> list[str]:
         """Notes for the user about how it was read."""
         return []

@@ -104,7 +104,7 @@ def _number_pattern(decimal: str) -> str:
     between = r"[,'’ \x{a0}\x{2009}\x{202f}]" if decimal == "." else r"[.'’ \x{a0}\x{2009}\x{202f}]"
     return (
         rf"^\s*(?P<open>\()?(?P<sign>[-+−–]?)\s*(?P<before>{_CURRENCY})?\s*(?P<inner>[-−–]?)"
-        rf"(?P<whole>\d{{1,3}}(?:{between}\d{{3}})+|\d*)(?P<fraction>{re.escape(decimal)}\d+|)"
+        rf"(?P<whole>[1-9]\d{{0,2}}(?:{between}\d{{3}})+|\d*)(?P<fraction>{re.escape(decimal)}\d+|)"
         rf"(?P<exponent>(?:[eE][-+]?\d+)?)(?P<after>\s*(?:%|‰|{_CURRENCY})|\s+\pL[\pL/²³]*|)(?:\))?\s*$"
     )
 
@@ -115,10 +115,12 @@ def has_codes(values: Any, pattern: str = CODE.pattern) -> bool:
     return bool(pc.any(pc.match_substring_regex(values, f"^({pattern})$")).as_py())
 
 
-def lack_digits(values: Any) -> bool:
-    """Whether some value of a column of text has no digit, so that it is neither a number nor a time."""
+def without_digits(values: Any) -> list[str]:
+    """The different values of a column of text that have no digit, so that they are neither numbers nor times."""
     pc = pyarrow_library().compute
-    return not bool(pc.all(pc.match_substring_regex(values, r"\d")).as_py())
+    values = values.drop_null()
+    found: list[str] = pc.unique(values.filter(pc.invert(pc.match_substring_regex(values, r"\d")))).to_pylist()
+    return found
 
 
 def read_times(values: Any, form: str, name: str = "") -> NDArray[np.float64]:

@@ -78,7 +78,9 @@ class Stream:
         present = np.flatnonzero(chunks.lengths)
         needed = -(-most // max(1, int(chunks.lengths[present].min(initial=most))))
         count = min(max(_FEWEST_PLACES, most // _ROWS_OF_A_PLACE, needed), len(present))
-        some = present[np.linspace(0, len(present) - 1, count).astype(int)]
+        # One of each stretch of the file, at random: the order of the chunks may repeat itself.
+        bounds = np.linspace(0, len(present), count + 1).astype(int)
+        some = present[np.random.default_rng((seed, 1)).integers(bounds[:-1], bounds[1:])]
         ends = np.cumsum(chunks.lengths[some])
         n = int(ends[-1]) if len(some) else 0
         # Each row has the same probability, whatever the length of its chunk.

@@ -62,8 +62,8 @@ from pollux.data.spellings import (
     YEAR,
     comparable_units,
     has_codes,
-    lack_digits,
     read_times,
+    without_digits,
     written_numbers,
 )
 from pollux.errors import InputError, NoColumnError, advised, option
@@ -86,6 +86,8 @@ _ROWS_LOOKED_AT = 1_000
 _MOST_GAPS, _FREQUENT = 0.5, 0.01
 # Minimum average number of rows per value, for text with many values to be categorical.
 _ROWS_OF_A_VALUE = 5
+# If at most this share of a column of numbers is one word, it stands for missing values.
+_MOST_MARKED = 0.05
 # If at least this share of the rows has a different text, it identifies them.
 _NEARLY_ALL = 0.9
 # Variance of a cycle, at most one, below which times do not vary along it; and the shortest span of a season.
@@ -139,7 +141,14 @@ _NAMES_PLACES = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_OF_VECTOR = re.compile(r"e\d+")
-# Consecutive numbers that count these are measurements, not identifiers.
+# Consecutive numbers in columns with such names, or that count these, are measurements, not identifiers.
+_MEASURES = re.compile(
+    r"(^|[\W_\d])(dos(e|es|age)|temp|temperatures?|heights?|weights?|lengths?|widths?|depths?|thickness|altitude|elevation"
+    r"|speed|velocity|dist|distances?|prices?|costs?|incomes?|amounts?|levels?|loads?|rates?|ratio|percent|pct|shares?"
+    r"|scores?|pressure|volume|area|size|mass|angles?|degrees?|conc|concentrations?|freq|frequency|voltage|current|power"
+    r"|energy|force|position|latitude|longitude|lat|lon|lng|counts?|totals?|mm|cm|km|mg|kg|ml|hz|deg)([\W_\d]|$)",
+    re.IGNORECASE,
+)
 _COUNTS_TIME = re.compile(
     r"year|month|week|day|hour|minute|second|date|time|quarter|season|decade|period|epoch|age\b|jahr|monat|woche|tag\b|"
     r"stunde|ann[eé]e|mois|(^|[\W_])(yr|t)([\W_]|$)",
@@ -154,7 +163,8 @@ class Choices:
     ``columns`` are all that may be used; those of ``use`` are used in any case, those of ``drop`` are not.
     ``label`` holds classes for scores, ``known`` holds known clusters; neither is a feature.
     ``kinds`` declares columns as "text", "number" or "date", which are then used; or as "id".
-    ``beside`` are columns next to vectors: they are used if the user names them.
+    ``beside`` are columns next to vectors: they are used if the user names them. ``has_decimal_comma`` says that
+    the file has decimal commas, whatever its surveyed columns show.
     """
 
     columns: Sequence[str] = ()
@@ -166,6 +176,7 @@ class Choices:
     missing: str = "error"
     scaling: str = "standard"
     beside: Sequence[str] = ()
+    has_decimal_comma: bool = False
 
     @property
     def identifiers(self) -> list[str]:
@@ -386,7 +397,11 @@ def _narrowed(choices: Choices, encoding: Encoding, blocks: Blocks) -> Choices:
     kinds = {name: kind for name, kind in choices.kinds.items() if name in read}
     use = [name for name in choices.use if name in read]
     kinds |= dict.fromkeys(encoding.identifiers, "id")
-    return replace(choices, columns=columns, drop=others, use=use, kinds=kinds)
+    commas = choices.has_decimal_comma or (
+        isinstance(encoding, TableEncoding)
+        and any(isinstance(each, Number) and each.decimal == "," for each in encoding.columns)
+    )
+    return replace(choices, columns=columns, drop=others, use=use, kinds=kinds, has_decimal_comma=commas)
 
 
 class InfiniteColumnError(InputError):
@@ -586,9 +601,10 @@ class TableSurvey(Survey):
         matches = [match[1] for name in self._columns if (match := VECTOR.fullmatch(name))]
         vectors = [name for name, width in Counter(matches).items() if width >= WIDE]
         beside = {*self.choices.beside, *self._beside_vectors()}
+        commas = self.choices.has_decimal_comma or any(each.shows_decimal_comma for each in self._columns.values())
         for name, column in self._columns.items():
             try:
-                plan = column.plan(scaling)
+                plan = column.plan(scaling, commas, missing == "mean")
                 if vectors and not column.wanted and not VECTOR.fullmatch(name):
                     raise LeaveOutError(f"it stands beside the vectors of {quoted(vectors, 3)}")
                 if name in beside and not column.wanted:
@@ -771,6 +787,11 @@ class Steps:
     ones: int = 0
     parts: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
+    @property
+    def start(self) -> int:
+        """The number of the first row."""
+        return self.parts[min(self.parts)][1]
+
     @classmethod
     def of(cls, numbers: NDArray[Any], first: int) -> Steps:
         steps = np.diff(numbers)
@@ -798,16 +819,29 @@ class Spelling:
     """One way to parse text, or integers, as numbers or times: its result, and how many values it cannot parse.
 
     ``moments`` are those of numbers (1,), or of facets of times, whether they are on 1 January, their days, and the
-    times themselves (10,).
+    times themselves (10,). ``words`` are some of the texts that are not numbers: all, if there is only one.
     """
 
     moments: Moments
     strange: int = 0
     units: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether values cannot be parsed, unless these are a single word that may stand for missing values."""
+        is_marker = len(self.words) == 1 and not re.search(r"\d", min(self.words))
+        return self.strange > 0 and not is_marker
+
+    @property
+    def reach(self) -> float:
+        """The largest number, without its sign."""
+        return max(abs(float(self.moments.low[0])), abs(float(self.moments.high[0])))
 
     def merged(self, other: Spelling) -> Spelling:
         moments = self.moments.merged(other.moments)
-        return Spelling(moments, self.strange + other.strange, self.units | other.units)
+        words = frozenset(sorted(self.words | other.words)[:2])
+        return Spelling(moments, self.strange + other.strange, self.units | other.units, words)
 
 
 _FACET_OF_FEATURE = tuple(facet for facet, features in FACETS.items() for _ in features)
@@ -828,9 +862,10 @@ class Column:
     different: Different = field(init=False)
     # None if values are missing, or are not integers.
     steps: Steps | None = field(default_factory=Steps)
-    # Of the first thousand rows: their number, and how many of them are numbers.
+    # Of the first thousand rows: their number, how many of them are numbers, and whether some are codes such as 007.
     looked_at: int = 0
     look_like_numbers: int = 0
+    has_codes: bool = False
     # Ways to parse it that have not failed, by name. None until a value is seen.
     spellings: dict[str, Spelling] | None = None
 
@@ -851,6 +886,8 @@ class Column:
             self.wanted = "text"
         values = plain(values)
         kind = kind_of(values.type)
+        if kind == "text":
+            values = pyarrow_library().compute.utf8_trim_whitespace(values)
         absent = is_missing(values)
         seen = Column(self.name, self.wanted, kind=kind, rows=len(values), missing=int(absent.sum()))
         if kind in ("integer", "number"):
@@ -872,6 +909,7 @@ class Column:
             self.different.add(values.drop_null())
             some = values.slice(0, max(0, _ROWS_LOOKED_AT - first)).drop_null().to_pylist()
             seen.looked_at, seen.look_like_numbers = len(some), sum(map(is_number, some))
+            seen.has_codes = any(map(CODE.fullmatch, some))
         elif self.missing or seen.missing:
             seen.steps, seen.different = None, Different(so_far=False)
         else:
@@ -899,16 +937,17 @@ class Column:
             possible = list(_NUMBERS_OF_DATES[1:])
         possible = [name for name in possible if self.spellings is None or name in self.spellings]
         is_strict = self.wanted not in ("number", "date")
-        if kind == "text" and is_strict and possible and lack_digits(values.slice(0, _FIRST_VALUES)):
-            return {}
+        if kind == "text" and is_strict and possible and (words := without_digits(values.slice(0, _FIRST_VALUES))):
+            # No times, but perhaps numbers and a word.
+            possible = [name for name in possible if name in DECIMALS and len(words) == 1]
         found: dict[str, Spelling] = {}
         for name in possible:
             spell = _spell_numbers if name in DECIMALS else _spell_times
             # Most ways to parse a column already fail on its first values.
-            if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).strange:
+            if is_strict and spell(values.slice(0, _FIRST_VALUES), name, self.name).has_failed:
                 continue
             spelling = spell(values, name, self.name)
-            if not (is_strict and spelling.strange):
+            if not (is_strict and spelling.has_failed):
                 found[name] = spelling
         return found
 
@@ -932,14 +971,21 @@ class Column:
             self.steps.merge(other.steps)
         self.looked_at += other.looked_at
         self.look_like_numbers += other.look_like_numbers
+        self.has_codes = self.has_codes or other.has_codes
         if self.spellings is None or other.spellings is None:
             self.spellings = other.spellings if self.spellings is None else self.spellings
         else:
             both_parse = [name for name in self.spellings if name in other.spellings]
-            self.spellings = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
+            merged = {name: self.spellings[name].merged(other.spellings[name]) for name in both_parse}
+            is_strict = self.wanted not in ("number", "date")
+            self.spellings = {name: each for name, each in merged.items() if not (is_strict and each.has_failed)}
 
-    def plan(self, scaling: str) -> Plan:
-        """The encoding of the column; a LeaveOutError if it is not used."""
+    def plan(self, scaling: str, has_decimal_comma: bool = False, may_fill: bool = False) -> Plan:
+        """The encoding of the column; a LeaveOutError if it is not used.
+
+        With ``has_decimal_comma`` the points of 1.660 separate thousands, if all points of the column may. With
+        ``may_fill`` a rare word among numbers counts as missing.
+        """
         if self.kind == "nothing" or self.missing == self.rows:
             raise LeaveOutError("it has no values", "empty")
         if not self.wanted and self.missing > _MOST_GAPS * self.rows:
@@ -947,7 +993,7 @@ class Column:
         times = self._times()
         if times is not None:
             return _plan_date(self.name, *times, coerce=self.wanted == "date", scaling=scaling)
-        decimal = self._decimal()
+        decimal = self._decimal(has_decimal_comma, may_fill)
         if self.kind in ("integer", "number") and self.wanted != "text":
             self.check_measurement()
             is_place = _NAMES_PLACES.search(self.name) is not None and not self.wanted
@@ -1034,14 +1080,29 @@ class Column:
         best = min(spellings.items(), key=lambda item: item[1].strange, default=None)
         return None if best is None or best[1].strange == self.rows - self.missing else best
 
-    def _decimal(self) -> tuple[str, Spelling] | None:
-        """The decimal separator and the numbers, if the text is numbers."""
-        best = self._choose({name: each for name, each in (self.spellings or {}).items() if name in DECIMALS})
+    @property
+    def shows_decimal_comma(self) -> bool:
+        """Whether the text is numbers that can only be read with a decimal comma."""
+        best = self._decimal()
+        return best is not None and best[0] == ","
+
+    def _decimal(self, has_decimal_comma: bool = False, may_fill: bool = False) -> tuple[str, Spelling] | None:
+        """The decimal separator and the numbers, if the text is numbers; with either separator, as other columns."""
+        found = {name: each for name, each in (self.spellings or {}).items() if name in DECIMALS}
+        best = self._choose(found)
+        if best is not None and has_decimal_comma and "," in found and found[","].strange == best[1].strange:
+            best = ",", found[","]
         if best is None or self.kind != "text" or self.wanted == "text":
             return None
+        if self.wanted != "number" and best[1].strange:
+            # A word for missing values; but numbers that are names may have such a word among them.
+            most = _MOST_MARKED * (self.rows - self.missing)
+            if not may_fill or best[1].strange > most or self.is_named or names_rows(self.name):
+                return None
         # Digits stored as text, with few values, are names; and so are those with leading zeros.
-        is_plain = not self.counts.many and all(value.strip().isdigit() for value in self.counts.of)
-        if self.wanted != "number" and is_plain and len(self.counts.of) <= MOST_VALUES:
+        others = [value for value in self.counts.of if value not in best[1].words]
+        is_plain = not self.counts.many and all(value.strip().isdigit() for value in others)
+        if self.wanted != "number" and is_plain and len(others) <= MOST_VALUES:
             return None
         return best if self.wanted == "number" or len(comparable_units(best[1].units)) <= 1 else None
 
@@ -1060,7 +1121,9 @@ class Column:
         counts_time = _COUNTS_TIME.search(self.name) is not None
         steps = self.steps
         if steps is not None and steps.all and steps.ones == steps.all and not counts_time:
-            raise LeaveOutError("an identifier: it counts the rows", "id")
+            is_measured = steps.start not in (0, 1) or _MEASURES.search(self.name) is not None
+            if names_rows(self.name) or not is_measured:
+                raise LeaveOutError("an identifier: it counts the rows", "id")
         if says_so and steps is not None and steps.ones > 0.9 * steps.all and not counts_time:
             raise LeaveOutError("an identifier: it counts rows, beginning anew now and then", "id")
         if says_so and self.different.all():
@@ -1073,7 +1136,8 @@ class Column:
         """Whether nearly each row has a different text; numbers only count if the column has a name of identifiers."""
         if self.kind != "text" or self.rows < _FEWEST_ROWS_OF_IDENTIFIERS:
             return False
-        is_name = 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
+        # If one value is a code, all are.
+        is_name = self.has_codes or 2 * self.look_like_numbers <= self.looked_at or names_rows(self.name)
         return is_name and self.different.nearly_all()
 
     def _plan_number(
@@ -1081,14 +1145,22 @@ class Column:
     ) -> Plan:
         assert moments is not None
         _check_number(self.name, moments, scaling)
-        coerce, strange, unit, note = False, 0, "", ""
+        coerce, strange, unit, note, marker = False, 0, "", "", ""
         if spelling is not None:
             coerce, strange = self.wanted == "number", spelling.strange
             unit = min(comparable_units(spelling.units), default="")
             note = "written as text" + (f', with "{unit}"' if unit else "")
-            note += ", decimal comma" if decimal == "," else ""
-            note += f"; {strange:,} values are not numbers" if strange else ""
-        column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce)
+            point = (self.spellings or {}).get(".")
+            if decimal == "," and (point is None or point.strange or point.reach > spelling.reach):
+                note += ", decimal comma"
+            elif decimal == "," and point is not None and point.reach < spelling.reach:
+                note += ", points separate thousands"
+            if strange and not coerce:
+                marker = min(spelling.words)
+                note += f"; {marker!r} counts as missing"
+            elif strange:
+                note += f"; {strange:,} values are not numbers"
+        column = Number(self.name, 0.0, 1.0, None, cast("Any", decimal), unit, coerce, marker)
         return Plan(column, note, moments, strange)
 
     def _plan_category(self, scaling: str) -> Plan:
@@ -1146,11 +1218,14 @@ class Column:
 
 
 def _spell_numbers(values: Any, decimal: str, name: str) -> Spelling:
-    absent = is_missing(values)
-    numbers, units = written_numbers(as_text(values), decimal)
+    absent, text = is_missing(values), as_text(values)
+    numbers, units = written_numbers(text, decimal)
+    mask = np.isnan(numbers) & ~absent
     # If one is a code such as 007, all are.
-    strange = int((np.isnan(numbers) & ~absent).sum()) or int(has_codes(values))
-    return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units))
+    is_coded = has_codes(values)
+    words = frozenset(pyarrow_library().compute.unique(text.filter(mask)).slice(0, 2).to_pylist()) if mask.any() else ()
+    strange = int(mask.sum()) or int(is_coded)
+    return Spelling(Moments.of(numbers[:, None]), strange, frozenset(units), frozenset([*words, *["0"] * is_coded]))
 
 
 def _timestamps(low: float, high: float) -> list[str]:

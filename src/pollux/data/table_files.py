@@ -126,6 +126,10 @@ class TableFiles(Source):
     def names(self) -> list[str]:
         return [*self.opened[0].names, *self.partitions(0)]
 
+    @property
+    def has_decimal_comma(self) -> bool:
+        return any(file.has_decimal_comma for file in self.opened)
+
     def notes(self) -> list[str]:
         notes = [f"{file.path.name} {note}" for file in self.opened if (note := file.note())]
         if self.path.is_dir() and (others := self._others()):
@@ -293,6 +297,11 @@ class TableFile(ABC):
     @abstractmethod
     def batches(self, names: Sequence[str], encoding: TableEncoding, rows: int) -> Iterator[Any]:
         """Columns of all rows in record batches of about ``rows`` rows, with the types that the encoding needs."""
+
+    @property
+    def has_decimal_comma(self) -> bool:
+        """Whether numbers are written with a decimal comma."""
+        return False
 
     def text(self, names: Sequence[str]) -> Any | None:
         """Columns as text, as written in the file; None if the format has types."""

@@ -41,7 +41,7 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     A term is a word or a pair of words; its weight in a cluster is tf · log(1 + A / f), where tf is its share of the
     terms of the cluster, f its frequency in all clusters, and A the mean number of terms of a cluster. Terms that are
     less than 1.5 times as frequent in the cluster as in the others do not name it. Typical texts are those whose words
-    have the highest weights. At most about 50,000 texts are read, evenly spaced.
+    have the highest weights. At most 50,000 texts are read, drawn at random.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def name_clusters(labels: Any, texts: Sequence[str], *, n_terms: int = 4, n_text
     found, texts = np.asarray(labels), by_position(texts)
     if found.shape != (len(texts),):
         raise InputError(f"labels is of shape {found.shape}, and there are {len(texts)} texts: one label for each.")
-    every = np.arange(0, len(found), max(1, -(-len(found) // _MOST_TEXTS)))
+    every = np.sort(np.random.default_rng(0).permutation(len(found))[:_MOST_TEXTS])
     every = every[found[every] >= 0]
     clusters, member = np.unique(found[every], return_inverse=True)
     chosen = [texts[index] for index in every.tolist()]

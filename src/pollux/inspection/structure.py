@@ -108,9 +108,14 @@ class Structure:
         return self.grade == "none" and self.gain > self.gain_error > 0
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether there are too few different samples to measure anything."""
+        return not self.gain_error and not self.separation
+
+    @property
     def reason(self) -> str:
         """The evidence in a sentence."""
-        if not self.gain_error and not self.separation:
+        if self.is_unknown:
             return "there are too few different rows to tell"
         if self.others is None:
             return self._found

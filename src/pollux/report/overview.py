@@ -78,6 +78,8 @@ def answer_questions(findings: Findings) -> list[tuple[str, str]]:
 
 def say_evidence(structure: Structure) -> str:
     """A sentence on whether the groups are there, with the evidence."""
+    if structure.is_unknown:
+        return f"{structure.reason.capitalize()}."
     if structure.others is not None:
         by = f"by the values of “{shortened(structure.category, 40)}”"
         if structure.others.grade == "likely":

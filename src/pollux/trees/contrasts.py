@@ -191,12 +191,17 @@ def _best(contrasts: Contrasts, cluster: int, own: Sequence[int]) -> int:
 
 def move_together(values: Array, one: int, other: int) -> bool:
     """Whether two columns of values (n, d) are so correlated that they are redundant."""
-    some = values[:: max(1, len(values) // _MOST_ROWS)][:, [one, other]]
+    some = values[_drawn(len(values))][:, [one, other]]
     some = some[np.isfinite(some).all(1)]
     if len(some) < 3 or (np.ptp(some, axis=0) == 0).any():
         return False
     with np.errstate(all="ignore"):
         return bool(abs(np.corrcoef(some[:, 0], some[:, 1])[0, 1]) >= _TOGETHER)
+
+
+def _drawn(n: int) -> NDArray[np.int64]:
+    """The indices of a sample of n rows, in order, always the same ones."""
+    return np.sort(np.random.default_rng(0).permutation(n)[:_MOST_ROWS])
 
 
 def _nearest(contrasts: Contrasts, cluster: int, clusters: Sequence[int], every: Sequence[Sequence[int]]) -> int | None:
@@ -253,8 +258,8 @@ def clusters_of_few_rows() -> Iterator[None]:
 @clusters_of_few_rows()
 def restated_column(values: Array, labels: NDArray[np.int64], features: Sequence[Feature]) -> str:
     """The column whose values or ranges the clusters restate; "" if other columns predict the clusters too."""
-    step = max(1, len(labels) // _MOST_ROWS)
-    values, labels = values[::step], labels[::step]
+    some = _drawn(len(labels))
+    values, labels = values[some], labels[some]
     n_clusters = len(np.unique(labels))
     if n_clusters < 2 or len(labels) < _FEWEST_ROWS:
         return ""

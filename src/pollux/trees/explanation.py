@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Features = tuple[Feature, ...]
 
-_MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
+MOST_ROWS, _MOST_CONDITIONS = 5_000, 3
 # Tables have a row for each number up to the largest label.
 _LARGEST_LABEL = 1_000_000
 # Maximum number of columns for the tree, and for each rule: those that differ most between clusters are used.
@@ -91,9 +91,10 @@ class Rule:
         Conditions in the units of the data; all of them hold.
     precision, coverage : float
         The share of rows satisfying them that is in the cluster, and the share of the cluster that satisfies them. Both
-        are estimated on held-out rows.
+        are cross-validated: each row is judged by a rule like this one that was made without it.
     sentence : str
-        The rule as a sentence, or the statement that no short rule identifies the cluster.
+        The rule as a sentence, with both shares of the rule itself and cross-validated; or the statement that no short
+        rule identifies the cluster.
     description : str
         The columns in which it differs most from all others, and from the cluster nearest to it.
     bounds : tuple of (str, float, float, bool)
@@ -282,7 +283,7 @@ def explain_labels(
     predicted = np.full(len(labels), -2)
     held = np.zeros((len(clusters), len(labels)), dtype=bool)
     # With few rows, as many folds as possible.
-    folds = min(len(labels), max(5, min(10, 4 * _MOST_ROWS // (len(labels) * len(clusters)))))
+    folds = min(len(labels), max(5, min(10, 4 * MOST_ROWS // (len(labels) * len(clusters)))))
     for train, test in KFold(folds, shuffle=True, random_state=0).split(columns):
         predicted[test] = _surrogate(columns[train], labels[train], len(clusters)).predict(columns[test])
         for row, cluster in enumerate(clusters):
@@ -297,9 +298,13 @@ def explain_labels(
         both = int((held[row] & inside).sum())
         precision, coverage = both / max(1, held[row].sum()), both / max(1, inside.sum())
         conditions = tuple(_in_words(condition, some_features) for condition in found) or ("all rows",)
+        # Of the rule itself, which is made from these rows, besides the estimates.
+        holds = _holds(found, some)
+        own = int((holds & inside).sum())
         said = (
-            f"{' and '.join(conditions)}: an estimated {precision:.0%} of such rows are in the cluster, and an "
-            f"estimated {coverage:.0%} of it are such rows."
+            f"{' and '.join(conditions)}: {own / max(1, holds.sum()):.0%} of such rows are in the cluster, and "
+            f"{own / max(1, inside.sum()):.0%} of it are such rows (cross-validated: {precision:.0%} and "
+            f"{coverage:.0%})."
         )
         if not found or _f1(held[row], inside) < _ACCURATE:
             said = f"No short rule tells this cluster.{f' The best is {said}' if found else ''}"
@@ -374,8 +379,8 @@ def _alpha(values: Array) -> float:
 
 def _drawn(values: Array, labels: Labels) -> tuple[Array, Labels]:
     """A sample of at most 5,000 rows, always the same ones, without values that trees cannot handle."""
-    if len(values) > _MOST_ROWS:
-        drawn = np.sort(np.random.default_rng(0).choice(len(values), _MOST_ROWS, replace=False))
+    if len(values) > MOST_ROWS:
+        drawn = np.sort(np.random.default_rng(0).choice(len(values), MOST_ROWS, replace=False))
         values, labels = values[drawn], labels[drawn]
     return np.clip(values, -_LARGEST, _LARGEST), labels
 

@@ -197,9 +197,15 @@ const createMap = (canvas, data, told) => {
     context.fillText(`↑ ${up}`, 8, 18, size.width - 70);
   };
 
-  /* A name of at most 34 characters in the first of some spots, (dx, dy) from a place, that nothing covers; or null. */
+  /* At most 34 characters of a name. Its first statement, of a column, is cut in the middle, as the value is at its end. */
+  const shortened = (name) => {
+    if (name.length <= 34) return name;
+    const first = name.split(", ")[0];
+    return first.length < 34 ? `${name.slice(0, 33).trimEnd()}…` : `${first.slice(0, 15).trimEnd()}…${first.slice(-18).trimStart()}`;
+  };
+  /* A name in the first of some spots, (dx, dy) from a place, that nothing covers; or null. */
   const findRoom = (name, place, spots, taken, bounded) => {
-    const text = name.length > 34 ? `${name.slice(0, 33).trimEnd()}…` : name;
+    const text = shortened(name);
     const width = context.measureText(text).width + 8;
     const free = spots(width).map(([dx, dy]) => [place.x + dx, place.y + dy, width, 17]).find(
       ([cx, cy]) => (!bounded || (cx - width / 2 > 2 && cx + width / 2 < size.width - 2 && cy > 12 && cy < size.height - 12))
