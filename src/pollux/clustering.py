@@ -852,12 +852,11 @@ class GeminiClustering(
             if empty:
                 warn(f"{say_empty(empty)}.", UnseenWarning)
             # Likewise for columns.
-            lacking = np.flatnonzero(np.isnan(flat[0]))
-            columns = (
-                lacking[np.isnan(flat[:, lacking]).all(0)].tolist()
-                if X.ndim == 2 and len(X) >= FEWEST_ROWS_OF_GAPS
-                else []
-            )
+            lacking = np.flatnonzero(np.isnan(flat[0])) if X.ndim == 2 and len(X) >= FEWEST_ROWS_OF_GAPS else ()
+            columns = [column for column in lacking if np.isnan(flat[:, column]).all()]
+            if (ends := self.fitted_.given_range) is not None:
+                # Columns that were constant in training say nothing.
+                columns = [column for column in columns if ends[0, column] < ends[1, column]]
             if columns:
                 names = self.fitted_.feature_names or range(flat.shape[1])
                 message = say_empty_columns([str(names[column]) for column in columns])
