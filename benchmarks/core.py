@@ -14,7 +14,10 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
+from typing import Any
 
 import gemclus.gemini
 import gemclus.linear
@@ -188,18 +191,27 @@ def epochs_of_fit(network: Network, images: Tensor, objective: str, batch_size: 
     return run
 
 
-def epochs_by_hand(network: Network, images: Tensor, batch_size: int) -> Run:
-    """The same by a loop as one writes it, with cross-entropy on labels that are given."""
+def epochs_by_hand(
+    network: Network,
+    images: Tensor,
+    batch_size: int,
+    change: Callable[[Any], Any] = lambda model: model,
+    fused: bool | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Run:
+    """The same by a loop as one writes it, with cross-entropy on labels that are given; the model may be changed."""
     torch.manual_seed(0)
-    model, labels = network(images.shape[1:], 10), torch.randint(10, (len(images),))
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    model, labels = change(network(images.shape[1:], 10)), torch.randint(10, (len(images),))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=fused)
 
     def run() -> float:
         ends = []
         for _ in range(3):
             for batch in torch.split(torch.randperm(len(images)), batch_size):
                 optimiser.zero_grad()
-                nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+                with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+                    loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             ends.append(time.perf_counter())
         return (ends[2] - ends[0]) / 2
@@ -213,15 +225,18 @@ def large_digits(n: int, shape: tuple[int, ...]) -> Tensor:
     return nn.functional.interpolate(digits, shape[1:]).expand(n, *shape) + 0.1 * torch.randn(n, *shape)
 
 
+# Name, network, shape and number of images, batch size, turns.
+IMAGE_NETWORKS: list[tuple[str, Network, tuple[int, ...], int, int, int]] = [
+    ("MLP 784-1200-10", partial(mlp, hidden=(1200,)), (1, 28, 28), 10_000, 250, 9),
+    ("LeNet-5", partial(lenet5, activation="tanh", pooling="average"), (1, 32, 32), 10_000, 250, 9),
+    ("ResNet-18", partial(resnet18, stem="imagenet"), (3, 32, 32), 2_000, 500, 3),
+]
+
+
 def image_networks(quick: bool) -> list[Row]:
     """An epoch of the paper's networks for images, objective, batches and all, against a loop written by hand."""
-    cases: list[tuple[str, Network, tuple[int, ...], int, int, int]] = [
-        ("MLP 784-1200-10", partial(mlp, hidden=(1200,)), (1, 28, 28), 10_000, 250, 9),
-        ("LeNet-5", partial(lenet5, activation="tanh", pooling="average"), (1, 32, 32), 10_000, 250, 9),
-        ("ResNet-18", partial(resnet18, stem="imagenet"), (3, 32, 32), 2_000, 500, 3),
-    ]
     rows = []
-    for name, network, shape, n, batch_size, turns in cases:
+    for name, network, shape, n, batch_size, turns in IMAGE_NETWORKS:
         images = large_digits(n // 10 if quick else n, shape)
         works = [epochs_of_fit(network, images, objective, batch_size) for objective in ("kl_ova", "mmd_ova")]
         works += [epochs_by_hand(network, images, batch_size)]
@@ -231,6 +246,47 @@ def image_networks(quick: bool) -> list[Row]:
         work = f"one epoch, {name} of the paper, {n:,} images, batch {batch_size}, the worse of 2 objectives"
         rows.append(Row(work, max(ours), peer, 1.10, faster=False, note=note))
     return rows
+
+
+def image_choices(quick: bool) -> list[Row]:
+    """What fits of images do, each beside what they could do instead, in the loop that is written by hand."""
+    rows = []
+    for name, network, shape, n, batch_size, turns in IMAGE_NETWORKS[1:]:
+        images = large_digits(n // 10 if quick else n, shape)
+        loop = partial(epochs_by_hand, network, images, batch_size)
+        others = {
+            "channels last, not first": (loop(), loop(channels_first), 0.95),
+            "Adam fused, not by torch's default": (loop(fused=True), loop(), 1.0),
+            "single precision, not bfloat16": (loop(), loop(dtype=torch.bfloat16), 0.95),
+            # Compiling takes as long as some epochs do: it is worth it only if it saves more than a fifth.
+            "not compiled": (loop(), loop(torch.compile), 0.8),
+        }
+        for what, (run, instead, goal) in others.items():
+            ours, other = take_turns([run, instead], turns=1 if quick else turns, summary=min)
+            rows.append(Row(f"one epoch by hand, {name}, {what}", ours, other, goal))
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            at_once = partial(slower_of_two, pool, partial(epoch_on_a_thread, network, len(images), shape, batch_size))
+            ours, other = take_turns([at_once, loop()], turns=1 if quick else 3, summary=min)
+        rows.append(
+            Row(f"two epochs by hand, {name}, at once on a thread each, not in turn on two", ours, 2 * other, 1.0)
+        )
+    return rows
+
+
+def channels_first(model: nn.Module) -> nn.Module:
+    """The library's networks keep their weights with channels last."""
+    return model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload,no-any-return]
+
+
+def epoch_on_a_thread(network: Network, n: int, shape: tuple[int, ...], batch_size: int, number: int) -> float:
+    """Seconds of an epoch in a process of its own, the one of this number."""
+    limit_threads(1)
+    return epochs_by_hand(network, large_digits(n, shape), batch_size)()
+
+
+def slower_of_two(pool: ProcessPoolExecutor, epoch: Callable[[int], float]) -> float:
+    """Seconds until both of two processes are through."""
+    return max(pool.map(epoch, range(2)))
 
 
 def fit_digits(quick: bool) -> list[Row]:
@@ -310,6 +366,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Row]]] = {
     "tv-ovo": tv_ovo,
     "mlp-step": mlp_step,
     "images": image_networks,
+    "image-choices": image_choices,
     "fit-digits": fit_digits,
     "fit-iris": fit_iris,
     "epoch": epoch,
