@@ -230,20 +230,18 @@ def start_run(
             console.print_json(json.dumps(found, ensure_ascii=False))
             console.echo(f"saved in {finished}, before the processes were started again")
             return None
-
-        # A run that has begun is trained to its end, whatever it will be compared with.
-        def check_label(data: RunData) -> None:
-            if unfinished is None:
-                data.check_label()
+        if unfinished is not None:
+            # It is trained to its end, whatever it will be compared with.
+            if not is_first:
+                return _run_training(settings, nullcontext(None), ranks)
+            return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
 
         def check_all(data: RunData) -> None:
-            check_label(data)
+            data.check_label()
             check(data)
 
         if not is_first:
-            return _run_training(settings, nullcontext(None), ranks, check=check_label)
-        if unfinished is not None:
-            return _run_training(settings, run_folder.reopen_run_folder(unfinished), ranks, console)
+            return _run_training(settings, nullcontext(None), ranks, check=lambda data: data.check_label())
         if out is not None:
             run_folder.check_free(out, overwrite)
             run_folder.check_idle(out)

@@ -44,18 +44,15 @@ class NotFiniteError(ValueError):
 
     def __init__(self, value: float, penalty: str = "") -> None:
         self.value = value
-        what, causes = (
-            "objective",
-            "Either X holds values too large for this arithmetic (scale them, for instance with StandardScaler), or "
-            "the learning rate is far too large, or the kernel or distance holds NaN, or the model itself "
-            "returns NaN, or a penalty does.",
-        )
-        if penalty:
-            what, causes = (
-                f"penalty {penalty}",
-                "It must be finite at the first step, as the objective is.",
+        what, advice = f"penalty {penalty}", "It must be finite at the first step, as the objective is."
+        if not penalty:
+            what = "objective"
+            advice = (
+                "Either X holds values too large for this arithmetic (scale them, for instance with StandardScaler), "
+                "or the learning rate is far too large, or the kernel or distance holds NaN, or the model itself "
+                "returns NaN, or a penalty does."
             )
-        super().__init__(f"The {what} is {value}: nothing can be learned. {causes}")
+        super().__init__(f"The {what} is {value}: nothing can be learned. {advice}")
 
 
 class EpochMetrics:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,8 +200,9 @@ def move_together(values: Array, one: int, other: int) -> bool:
         return bool(abs(np.corrcoef(some[:, 0], some[:, 1])[0, 1]) >= _TOGETHER)
 
 
+@lru_cache(maxsize=1)
 def _drawn(n: int) -> NDArray[np.int64]:
-    """The indices of a sample of n rows, in order, always the same ones."""
+    """The indices of a sample of n rows, in order, always the same ones; kept, as many pairs of columns need it."""
     return np.sort(np.random.default_rng(0).permutation(n)[:_MOST_ROWS])
 
 

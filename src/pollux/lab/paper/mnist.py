@@ -124,11 +124,6 @@ def variants(objective: str) -> dict[str, Mapping[str, Any]]:
     return {addition: {"clip": clip} if clip else {} for addition, clip in clips(objective).items()}
 
 
-def is_ours(variant: Mapping[str, Any]) -> bool:
-    """Whether the authors did not measure this variant."""
-    return variant.get("distance") == "euclidean"
-
-
 def grid(epochs: int, models: Sequence[str], clusters: Sequence[int]) -> Iterator[Settings]:
     """All GEMINIs, and k-means; other variants of an objective are compared on the MLP alone."""
     for objective in OBJECTIVES:
@@ -169,14 +164,14 @@ def _table(records: Sequence[Record], vat: bool) -> ComparisonTable:
     rows = []
     for objective, name in OBJECTIVES.items():
         for addition, variant in variants(objective).items():
-            cells = []
+            cells, is_ours = [], variant.get("distance") == "euclidean"
             for column, value in zip(COLUMNS, PUBLISHED[objective], strict=True):
                 model, clusters = column
                 common = {"objective": objective, "model": model, "clusters": clusters, "clip": None}
                 known: tuple[float, int] | None = value
                 if vat:
                     known = AUTHORS_VAT[objective][1:] if column == ("lenet5", 10) else None
-                published = Estimate(known[0], clusters=known[1]) if known and not is_ours(variant) else None
+                published = Estimate(known[0], clusters=known[1]) if known and not is_ours else None
                 cells.append(compare(records, {**common, **NETWORKS[model], **variant}, published))
             further = bool(addition) and "distance" not in variant
             if further:
